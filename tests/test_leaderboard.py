@@ -1,8 +1,10 @@
 """The leaderboard of planners: checker against ``replay``, importers, cells, page, differences."""
 
+import hashlib
 import json
 import re
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 import tinyckpt as tc
 from benchmarks.leaderboard import __main__ as command
-from benchmarks.leaderboard import cells, difference, instances, planners, report
+from benchmarks.leaderboard import cells, difference, dtr_log, instances, planners, report
 from benchmarks.leaderboard.checker import IllegalError, check
 from benchmarks.leaderboard.checkmate import TooLargeError, checkmate
 from benchmarks.leaderboard.instances import Instance, InstanceError
@@ -193,6 +195,88 @@ def test_order_that_is_none_is_refused() -> None:
         instances.layered(late)
     with pytest.raises(InstanceError, match="the order does not name every node once"):
         instances.layered({**LAYERED, "graph": {"order": [0, 2, 3]}})
+
+
+# A log of the published form: a view of a convolution's result is written over in place; batch norm
+# has two outputs, one of which has a name at the end, as the last result has; "unused" has none.
+LOG = """
+ANNOTATE ANNOTATION=START
+CONSTANT NAME=w
+MEMORY NAME=w MEMORY=6
+CALL ARGS=w NAME=view RESULT=v TIME=1
+MEMORY NAME=v MEMORY=6
+ALIAS NAME=v ALIAS=0
+CALL ARGS=v NAME=convolution RESULT=a TIME=90
+MEMORY NAME=a MEMORY=40
+ALIAS NAME=a ALIAS=-1
+CALL ARGS=a NAME=view RESULT=b TIME=2
+MEMORY NAME=b MEMORY=40
+ALIAS NAME=b ALIAS=0
+MUTATE ARGS=b,v MUTATE=0 NAME=relu_ TIME=7
+CALL ARGS=b NAME=max_pool2d_backward RESULT=p,q TIME=10
+MEMORY NAME=p MEMORY=20
+ALIAS NAME=p ALIAS=-1
+MEMORY NAME=q MEMORY=5
+ALIAS NAME=q ALIAS=-1
+CALL ARGS=a NAME=unused RESULT=u TIME=3
+MEMORY NAME=u MEMORY=8
+ALIAS NAME=u ALIAS=-1
+RELEASE NAME=u
+COPY DST=c SRC=p
+RELEASE NAME=p
+ANNOTATE ANNOTATION=BACKWARD
+CALL ARGS=c,q,a NAME=batch_norm_backward RESULT=g,h TIME=11
+MEMORY NAME=g MEMORY=40
+ALIAS NAME=g ALIAS=-1
+MEMORY NAME=h MEMORY=2
+ALIAS NAME=h ALIAS=-1
+COPY_FROM DST=w SRC=h
+RELEASE NAME=h
+CALL ARGS=g,b NAME=convolution_backward RESULT=i TIME=80
+MEMORY NAME=i MEMORY=6
+ALIAS NAME=i ALIAS=-1
+RELEASE NAME=g
+RELEASE NAME=a
+RELEASE NAME=b
+RELEASE NAME=c
+RELEASE NAME=q
+"""
+
+
+def log_of(text: str) -> str:
+    """Return a log as it is published, a JSON document a line."""
+    lines = []
+    for words in map(str.split, text.strip().splitlines()):
+        line: dict[str, Any] = dict(word.split("=") for word in words[1:])
+        for name in {"ARGS", "RESULT", "MUTATE"} & {*line}:
+            parts = line[name].split(",")
+            line[name] = [int(part) for part in parts] if name == "MUTATE" else parts
+        lines.append(json.dumps({"INSTRUCTION": words[0], **line}))
+    return "\n".join(lines)
+
+
+def test_log_of_dtr_is_read_without_sources_and_views() -> None:
+    assert dtr_log.instance_of_log(log_of(LOG)) == Instance(
+        costs=(90, 7, 10, 5, 5, 80),
+        sizes=(40, 40, 25, 2, 40, 6),
+        reads=((), (0,), (1,), (0, 2), (0, 2), (1, 4)),
+        backward=(False, False, False, True, True, True),
+        results=(3, 5),
+    )
+    unsaid = LOG.replace("ANNOTATE ANNOTATION=BACKWARD\n", "")
+    found = dtr_log.instance_of_log(log_of(unsaid))
+    assert found.backward == (False, False, True, True, True, True)  # from the first called so
+    with pytest.raises(InstanceError, match="SPLIT is no instruction of a log"):
+        dtr_log.instance_of_log(log_of("SPLIT NAME=a"))
+
+
+def test_log_is_found_in_the_archive(tmp_path: Path) -> None:
+    path = tmp_path / "logs.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("logs/net-default.log", log_of(LOG))
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    published = replace(instances.operator_log("net"), sha256=sha256)
+    assert instances.fetched(published, tmp_path) == dtr_log.instance_of_log(log_of(LOG))
 
 
 def test_published_file_is_refused_by_checksum(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ every planner reads (see ``checker``). The text has no name in it.
   the order of evaluation beside them.
 - Checkmate's training graphs (Jain et al. 2020), as published with Moccasin: node-link JSON with
   source and target, cost_cpu and cost_ram; nodes are in order of evaluation.
+- Operator logs of Dynamic Tensor Rematerialization (Kirisame et al. 2021): ``dtr_log``.
 - Joint graphs of PyTorch training steps, which ship as such texts; ``joint`` traces them.
 - Networks of this project: views are merged with the value whose memory they share, and the
   outputs of one operator are one value. Workspace is left out: the text has none.
@@ -135,7 +136,7 @@ class Published:
     file: str
     url: str
     sha256: str
-    read: Callable[[Any], Instance]
+    read: Callable[[bytes], Instance]
 
 
 def layered(document: Mapping[str, Any]) -> Instance:
@@ -189,7 +190,11 @@ MOCCASIN = f"https://raw.githubusercontent.com/haoming-codes/moccasin/{COMMIT}/d
 
 def published(name: str, sha256: str) -> Published:
     """Return the entry of one of Moccasin's files."""
-    read = layered if name.startswith("random_layered") else training_graph
+    instance_in = layered if name.startswith("random_layered") else training_graph
+
+    def read(content: bytes) -> Instance:
+        return instance_in(json.loads(content))
+
     return Published(f"{name}.json", f"{MOCCASIN}{quote(name)}.json", sha256, read)
 
 
@@ -241,6 +246,37 @@ PUBLISHED: dict[str, Published] = {
     ),
 }
 
+DTR_COMMIT = "eff53cc4804cc7d6246a6e5086861ce2b846f62b"
+DTR_LOGS = {
+    "dtr-unet": "unet-6-8000000000.0-2020-10-1-10-57-18",
+    "dtr-resnet32": "resnet32-56-9000000000.0-2020-10-1-13-3-30",
+    "dtr-transformer": "transformer-10-8000000000.0-2020-10-1-10-56-5",
+    "dtr-inceptionv4": "inceptionv4-64-10000000000.0-2020-10-1-10-55-0",
+    "dtr-densenet121": "tv_densenet121-84-10000000000.0-2020-10-1-13-41-18",
+    "dtr-unrolled-gan": "unroll_gan-512-10000000000.0-2020-10-1-18-43-42",
+    "dtr-treelstm": "treelstm-6-8000000000.0-2020-10-1-12-54-1",
+    "dtr-lstm": "lstm-128-11000000000.0-2020-10-1-16-38-52",
+}
+
+
+def operator_log(member: str) -> Published:
+    """Return the entry of one of the logs in DTR's archive."""
+
+    def read(content: bytes) -> Instance:
+        from benchmarks.leaderboard.dtr_log import log_in
+
+        return log_in(content, f"logs/{member}-default.log")
+
+    return Published(
+        "logs.zip",
+        f"https://raw.githubusercontent.com/uwsampl/dtr-prototype/{DTR_COMMIT}/simrd/logs.zip",
+        "63579a07a6e7ce063f5ba49450dfb96a9f3995df736c423c27e1336f4365e02a",
+        read,
+    )
+
+
+PUBLISHED.update({name: operator_log(member) for name, member in DTR_LOGS.items()})
+
 
 def fetched(published: Published, folder: Path) -> Instance:
     """Read a published file from a folder, if its checksum is that of the published one.
@@ -255,7 +291,7 @@ def fetched(published: Published, folder: Path) -> Instance:
     found = hashlib.sha256(content).hexdigest()
     if found != published.sha256:
         raise InstanceError(f"{path} has the SHA-256 {found}, the published {published.sha256}")
-    return published.read(json.loads(content))
+    return published.read(content)
 
 
 # Our own ------------------------------------------------------------------------------------------
