@@ -15,7 +15,7 @@ options it is given, up to the rounding of memory to levels.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from math import inf
 from typing import NamedTuple
 
@@ -50,9 +50,10 @@ from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, eliminate_dead_order
 
 # Blocks of a graph. The table takes time in proportion to their square: of more than MAX_BLOCKS
-# neighbours are joined; doubled, four times the time. With fewer than MIN_BLOCKS separators, local
-# minima of the cut size divide the graph instead; doubled: in more graphs.
-MAX_BLOCKS, MIN_BLOCKS = 130, 4
+# neighbours are joined; doubled, four times the time. With fewer than MIN_BLOCKS separators, or
+# more than MAX_APART forward operators between two, local minima of the cut size divide the graph
+# instead; MIN_BLOCKS doubled, or MAX_APART halved: in more graphs.
+MAX_BLOCKS, MIN_BLOCKS, MAX_APART = 130, 4, 200
 # Levels of memory in the table. Sizes are rounded up to whole levels; doubled: half the rounding
 # error, in twice the time and memory.
 ROCKMATE_LEVELS = 256
@@ -75,11 +76,21 @@ class BlockAction(NamedTuple):
 
 
 def block_cuts(problem: Problem) -> list[int]:
-    """Return the forward operators after which to cut: at separators, if there are enough."""
+    """Return the forward operators after which to cut: at separators, if there are enough.
+
+    Where all blocks read the same values, as layers do a mask or a rotary embedding, no single
+    value separates them; the smallest cuts do. Of many, those are taken that are smallest over a
+    longer stretch, so that equal layers are cut at equal places.
+    """
     graph, flat = problem.graph, problem.flat
     places = sorted({producer_of(graph, data) for data in separators(graph)})
-    if len(places) < MIN_BLOCKS:
+    apart = max(b - a for a, b in pairwise([-1, *places, graph.forward_count]))
+    if len(places) < MIN_BLOCKS or apart > MAX_APART:
+        reach = 1
         places = local_minimum_cuts(flat, problem.costs)
+        while len(places) > MAX_BLOCKS // 2 and reach < graph.forward_count:
+            reach *= 2
+            places = local_minimum_cuts(flat, problem.costs, reach)
     chosen: list[int] = []
     before = -1
     for place in places:

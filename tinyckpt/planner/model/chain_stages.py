@@ -197,20 +197,23 @@ class Cutting:
     def place_backward(self) -> Integers:
         """Assign each backward operator to a stage.
 
-        That is the first stage in which the forward values that it reads are available: the stage
-        that computes them, or the one after the first cut that they cross. It is never a later
-        stage than those of the backward operators from which it reads.
+        That is the latest stage in which the forward values that it reads are available: the stage
+        that computes them, or one after a cut that they cross. It is never a later stage than those
+        of the backward operators from which it reads: so an operator that reads what all stages
+        share, such as a rotary embedding, is in the stage of its cotangent.
         """
         reads, readers = self.backward_reads()
         makers = self.flat.producer[reads]
         is_forward = makers < self.forward_count
-        home = np.minimum(self.made + 1, self.until)
-        wanted = np.full(len(self.flat.graph.operators) - self.forward_count, -1)
-        np.maximum.at(wanted, readers[is_forward], home[reads[is_forward]])
-        place = np.where(wanted < 0, self.last_stage, wanted).tolist()
+        count = len(self.flat.graph.operators) - self.forward_count
+        first, last = np.full(count, -1), np.full(count, self.last_stage)
+        value, reader = reads[is_forward], readers[is_forward]
+        np.maximum.at(first, reader, np.minimum(self.made + 1, self.until)[value])
+        np.minimum.at(last, reader, self.until[value])
+        place = np.maximum(first, last).tolist()
         earlier = (makers[~is_forward] - self.forward_count).tolist()
-        for maker, reader in zip(earlier, readers[~is_forward].tolist(), strict=True):
-            place[reader] = min(place[reader], place[maker])
+        for maker, behind in zip(earlier, readers[~is_forward].tolist(), strict=True):
+            place[behind] = min(place[behind], place[maker])
         return np.array(place, np.int64)
 
     def tape(self, place: Integers) -> Pairs:
@@ -349,11 +352,16 @@ def crossing_weights(flat: FlatGraph, costs: Costs) -> Integers:
     return np.cumsum(change)[: max(graph.forward_count - 1, 0)]
 
 
-def local_minimum_cuts(flat: FlatGraph, costs: Costs) -> list[int]:
+def local_minimum_cuts(flat: FlatGraph, costs: Costs, reach: int = 1) -> list[int]:
     """Return the cuts whose crossing memory is a local minimum.
 
     On a chain of blocks these are the separators between the blocks; where there are none, as in a
     U-Net, they are the smallest cuts of several values.
+
+    Args:
+        flat: a training graph.
+        costs: the sizes of the values.
+        reach: over how many cuts, before and after, each is the minimum.
 
     >>> import tinyckpt as tc
     >>> graph = tc.networks.chain(3)
@@ -361,8 +369,11 @@ def local_minimum_cuts(flat: FlatGraph, costs: Costs) -> list[int]:
     [0, 1]
     """
     weights = crossing_weights(flat, costs)
-    padded = np.pad(weights, 1, mode="edge") if len(weights) else weights
-    cuts: list[int] = np.flatnonzero((weights <= padded[:-2]) & (weights <= padded[2:])).tolist()
+    if not len(weights):
+        return []
+    padded = np.pad(weights, reach, mode="edge")
+    least = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1).min(axis=1)
+    cuts: list[int] = np.flatnonzero(weights <= least).tolist()
     return cuts
 
 

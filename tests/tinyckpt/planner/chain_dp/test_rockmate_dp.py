@@ -1,5 +1,6 @@
 """Rockmate's dynamic program: cost of block options, legal plans, near-optimal transformers."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from tests.conftest import examples
 from tests.random_dags import graphs_of_views, training_graphs
 from tinyckpt.base.deadline import NO_DEADLINE, Clock, OutOfTimeError
 from tinyckpt.core.costs import evaluations, flops
+from tinyckpt.core.cuts import separators
+from tinyckpt.core.graph import producer_of
 from tinyckpt.networks import network_from_text
 from tinyckpt.planner.chain_dp.block_options import BlockOptions
 from tinyckpt.planner.chain_dp.rockmate_dp import SWEEPS, RockmatePlans, block_cuts
@@ -100,7 +103,7 @@ def test_options_that_take_longer_than_there_is_time_are_not_begun(
     )
     graph = graph_of(instance_of("joint-llama", None))
     problem = Problem(graph, given_costs(graph))
-    parts = stages(problem.flat, block_cuts(problem))
+    parts = stages(problem.flat, ())  # one block
     assert max(len(part.forward) + len(part.backward) for part in parts) > 1700
     options = BlockOptions(problem, parts, range(len(problem.graph.operators)))
     with pytest.raises(OutOfTimeError):
@@ -108,6 +111,23 @@ def test_options_that_take_longer_than_there_is_time_are_not_begun(
     assert not begun
     options.enumerate(NO_DEADLINE)
     assert len(begun) == len(options.first)
+
+
+def test_layers_that_share_values_are_cut_alike() -> None:
+    graph = graph_of(instance_of("joint-llama", None))  # all layers read a rotary embedding
+    problem = Problem(graph, given_costs(graph))
+    assert max_apart(graph, separators(graph)) > 500
+    parts = stages(problem.flat, block_cuts(problem))
+    options = BlockOptions(problem, parts, range(len(graph.operators)))
+    assert len(parts) > 2 * 16  # attention and MLP of each layer
+    assert len(options.first) < 10
+    assert max(len(part.backward) for part in parts) < 60  # of 1160
+
+
+def max_apart(graph: tc.Graph, values: list[int]) -> int:
+    """Return the largest number of forward operators between the producers of some values."""
+    places = sorted(producer_of(graph, data) for data in values)
+    return max(b - a for a, b in pairwise([-1, *places, graph.forward_count]))
 
 
 @pytest.mark.nightly

@@ -1,5 +1,6 @@
 """Chain stages: they partition any graph, cuts carry the crossing values, chain plans are legal."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,12 @@ from tinyckpt.core.costs import evaluations
 from tinyckpt.planner.chain_dp.chen_recursive import recursive_actions
 from tinyckpt.planner.chain_dp.reversal import StageAction, order_of, schedule_of
 from tinyckpt.planner.chain_dp.revolve import revolve_actions
-from tinyckpt.planner.model.chain_stages import local_minimum_cuts, residual_cuts, stages
+from tinyckpt.planner.model.chain_stages import (
+    crossing_weights,
+    local_minimum_cuts,
+    residual_cuts,
+    stages,
+)
 from tinyckpt.planner.model.liveness import FlatGraph
 from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
 
@@ -109,3 +115,35 @@ def test_revolve_actions_of_three_stages_in_two_slots() -> None:
         StageAction("back", 1),
         StageAction("back", 0),
     ]
+
+
+def test_backward_operator_that_reads_a_shared_value_is_in_the_stage_of_its_cotangent() -> None:
+    def layers(x: tc.Var, angle: tc.Var) -> tc.Var:
+        turn = tc.cos(angle)  # read by each layer, forward and backward
+        for _ in range(8):
+            x = tc.tanh(tc.sin(x) * turn) + x
+        return tc.sum(x)
+
+    graph = tc.differentiate(tc.build(layers, tc.Spec((4, 4)), tc.Spec((4, 4))), wrt=0)
+    flat = FlatGraph(graph)
+    parts = stages(flat, local_minimum_cuts(flat, evaluations(graph)))
+    assert [len(part.backward) for part in parts] == [0, 0, *[0, 4] * 7, 3, 1, 1]
+    peak = tc.replay(tc.plan(graph)).peak_bytes
+    for policy in ("rotor", "blocks"):
+        assert tc.replay(tc.plan(graph, policy, budget=0.4)).peak_bytes <= 0.4 * peak
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(1, 9))
+def test_minima_over_a_longer_stretch_are_those_of_shorter_ones(
+    weights: list[int], reach: int
+) -> None:
+    graph = tc.networks.chain(len(weights) + 1)
+    costs = evaluations(graph)
+    sizes = [*weights, *costs.data][: len(costs.data)]
+    costs = replace(costs, data=tuple(sizes))
+    flat = FlatGraph(graph)
+    crossing_memory = crossing_weights(flat, costs).tolist()
+    cuts = local_minimum_cuts(flat, costs, reach)
+    for place, weight in enumerate(crossing_memory):
+        near = crossing_memory[max(0, place - reach) : place + reach + 1]
+        assert (place in cuts) == (weight == min(near))
