@@ -115,6 +115,7 @@ class BlockOptions:
         self.first = {shape: i for i, (shape, _, _) in reversed(list(enumerate(self.shapes)))}
         self.through: list[list[BlockOption]] = []
         self.recomputed: list[list[BlockOption]] = []
+        self.lacked = 0.0  # seconds in which they could not be enumerated
 
     def enumerate(self, deadline: Clock) -> None:
         """Enumerate the options, unless that has been done.
@@ -125,11 +126,16 @@ class BlockOptions:
         if self.through:
             return
         examined = [len(self.shapes[place][1]) for place in self.first.values()]
-        if ENUMERATION_SECONDS * sum(count**2 for count in examined) > deadline.left():
+        seconds = max(ENUMERATION_SECONDS * sum(count**2 for count in examined), self.lacked)
+        if (left := deadline.left()) < seconds:
             raise OutOfTimeError
         self.deadline, self.measure = deadline, StorageMeter(self.problem, deadline)
         self.runs = OPTION_EVALUATIONS // max(sum(examined), 1)
-        found = {shape: self.enumerate_options(self.blocks[i]) for shape, i in self.first.items()}
+        try:
+            found = {key: self.enumerate_options(self.blocks[i]) for key, i in self.first.items()}
+        except OutOfTimeError:
+            self.lacked = left
+            raise
         for shape, operators, values in self.shapes:
             _, own_operators, own_values = self.shapes[self.first[shape]]
             to_operator = dict(zip(own_operators, operators, strict=True))

@@ -1,11 +1,13 @@
 """Iterated local search at the requested budget: ruin and recreate from the best schedule known.
 
-A certified schedule comes in; one that costs no more, within the same budget, goes out. Each round
-drops recomputations, those of a random window or a random share of all, and repairs the order by
-moves until it is within the budget (``heuristics.local_search``); the order that results is kept if
-it costs no more. How random the moves are changes from round to round: always the best ones lead to
-the same local optimum. The rounds end with the time limit, at a cost that is proven optimal, or
-after PATIENCE rounds without a gain.
+A certified schedule comes in; one that costs no more, within the same budget, goes out. First,
+values are evicted within this very budget, as DTR and greedy do at the levels of the frontier; the
+cheapest schedule is where the rounds begin. Each round drops recomputations, those of a random
+window or a random share of all, and repairs the order by moves until it is within the budget
+(``heuristics.local_search``); the order that results is kept if it costs no more. How random the
+moves are changes from round to round: always the best ones lead to the same local optimum. The
+rounds end with the time limit, at a cost that is proven optimal, or after PATIENCE rounds without a
+gain.
 
 The frontier of ``search`` does not depend on the requested budget; what is found here does. So it
 is no point of the frontier.
@@ -18,9 +20,13 @@ from dataclasses import replace
 from random import Random
 
 from tinyckpt.base.deadline import Clock, OutOfTimeError
+from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.units import counted, memory_text
 from tinyckpt.core.schedule import EVALUATIONS, Schedule
 from tinyckpt.planner.heuristics.drop_recomputes import drop_redundant_recomputes
+from tinyckpt.planner.heuristics.dtr import HEURISTICS
+from tinyckpt.planner.heuristics.eviction import Eviction
+from tinyckpt.planner.heuristics.greedy import SCORES
 from tinyckpt.planner.heuristics.local_search import LocalSearch
 from tinyckpt.planner.model.certificate import Certificate
 from tinyckpt.planner.model.plan_request import PlanRequest, reserved
@@ -32,6 +38,8 @@ PATIENCE = 3_000
 # Random choices of each round. Trials: of one move, the random weights choose it; of more, what it
 # gains. Noise: largest deviation of the weights from 1. Shares: of recomputations that are dropped.
 TRIALS, NOISE, SHARES = (1, 2, 8), (0.1, 0.3, 0.6, 0.9), (0.15, 0.3, 0.6, 1.0)
+# Evictions at the requested budget, by the policy that has the score. More: other places to begin.
+EVICTIONS = (("dtr", HEURISTICS["dtr"]), *(("greedy", score) for score in SCORES.values()))
 
 
 def improved(schedule: Schedule, request: PlanRequest) -> Schedule:
@@ -47,9 +55,17 @@ def improved(schedule: Schedule, request: PlanRequest) -> Schedule:
     bound = certificate.lower_bound
     best = [step.operator for step in schedule.steps if isinstance(step, EVALUATIONS)]
     known = cost = problem.cost_of(best)
-    left = request.deadline.left()
+    policy, left = schedule.policy, request.deadline.left()
     clock, since = Clock(max(0.0, left - 0.1 * reserved(problem.graph, left))), 0
     with suppress(OutOfTimeError, KeyboardInterrupt):  # anytime: the best so far
+        for name, score in EVICTIONS:
+            if cost <= bound:
+                break
+            with suppress(BudgetError):
+                order = Eviction(problem, budget, score, deadline=clock).run()
+                order = drop_redundant_recomputes(problem, order, budget, clock)
+                if (new := problem.cost_of(order)) < cost:
+                    best, cost, policy = order, new, name
         search, random = LocalSearch(problem, budget, deadline=clock), Random(0)
         while cost > bound and since < PATIENCE:
             clock.check()
@@ -74,7 +90,8 @@ def improved(schedule: Schedule, request: PlanRequest) -> Schedule:
         f"{repeated}, after local search; peak {memory_text(problem.peak(best), costs.memory_unit)}"
     )
     kept, graph = checkpoints_of_order(request.graph, best), request.graph
-    found = lower(graph, best, schedule.policy, schedule.options, note, kept)
+    options = schedule.options if policy == schedule.policy else {}
+    found = lower(graph, best, policy, options, note, kept)
     certificate = Certificate.lazy(
         lambda: bound, cost, budget, costs.unit, costs.memory_unit, len(graph.once)
     )

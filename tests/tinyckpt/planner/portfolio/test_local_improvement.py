@@ -1,5 +1,7 @@
 """Local search from the best plan at the requested budget: ``plan(improve=True)``."""
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +11,13 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
+from tinyckpt.base.deadline import Clock
+from tinyckpt.networks import network_from_text
+from tinyckpt.planner.heuristics.eviction import Eviction
+from tinyckpt.planner.model.liveness import problem_of
+from tinyckpt.planner.model.plan_request import PlanRequest
+from tinyckpt.planner.portfolio import local_improvement
+from tinyckpt.planner.portfolio.local_improvement import EVICTIONS
 
 
 @pytest.mark.nightly
@@ -41,6 +50,27 @@ def test_improved_plan_never_costs_more(case: Any, percent: int, order: str) -> 
     evaluated = [step.operator for step in better.steps if isinstance(step, tc.Compute)]
     firsts = list(dict.fromkeys(evaluated))
     assert order == "free" or firsts == sorted(firsts)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.65, 0.8])
+def test_improvement_begins_with_evictions_within_this_very_budget(
+    share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = network_from_text("residual:8x16")[0]
+    problem = problem_of(graph, tc.cost.flops(graph))
+    budget = int(share * problem.peak(range(len(graph.operators))))
+    costs = list[float]()
+    for _, score in EVICTIONS:
+        with suppress(tc.BudgetError):
+            costs.append(problem.cost_of(Eviction(problem, budget, score).run()))
+    request = PlanRequest(graph, problem.costs, budget, Clock(60.0), (), problem)
+    worst = tc.certify(tc.plan(graph, "recompute_all"), problem.costs)
+    monkeypatch.setattr(local_improvement, "PATIENCE", 0)  # no rounds follow
+    given = replace(tc.plan(graph, "recompute_all"), certificate=worst)
+    found = local_improvement.improved(given, request)
+    assert tc.replay(found).peak_bytes <= budget
+    assert tc.cost.cost_of(found, problem.costs) <= min(costs) < worst.cost
+    assert found.policy in ("dtr", "greedy")
 
 
 def test_graph_with_updates_is_planned_as_before() -> None:
