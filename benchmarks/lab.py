@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import table
-from player import LOADS, PLAY, opened
+from player import LOADS, PLAY, RESNET, SLOWED, opened
 from playwright.sync_api import sync_playwright
 
 import tinyckpt as tc
 from tests.viz.conftest import FLAGS, chromium_path
 from tinyckpt import viz
 
-RESNET = Path(tc.__file__).parent / "data" / "graphs" / "resnet50.json"
 REACHING = 500  # milliseconds
 DRAGS = """() => { const { points } = player.offers;
   return [...points].reverse().concat(points).map(point => {
@@ -45,7 +44,6 @@ DRAGGED = """async seconds => { const points = [...player.offers.points];
     if (now - begin < 1000 * seconds) requestAnimationFrame(move); else done(); };
     requestAnimationFrame(move); });
   return frames / (performance.now() - begin) * 1000; }"""
-SLOWED = 4  # times
 CLICKS = """() => { const { candidates } = player.offers; const kept = new Set(candidates);
   return Array.from({ length: 40 }, (_, i) => {
     const value = candidates[Math.floor((i * 0.618034 % 1) * candidates.length)];

@@ -4,6 +4,10 @@ Loading is from navigation to a page that shows its first step. A step is one Ar
 styles and the layout that follow from it; frames are what the browser draws while it plays at 60
 steps a second, while seven tenths of the ledger are moved along under a window, and
 while a wheel is turned at each frame, to and fro.
+
+The second table is with the processor slowed, as a small laptop's. Its last rows are what a page
+can do at best there: an empty one, and one whose script only writes anew, in each frame, a canvas
+of the memory strip's size.
 """
 
 from __future__ import annotations
@@ -79,6 +83,20 @@ ZOOM = """async seconds => { const plot = [...document.querySelectorAll(".ledger
     if (now - begin < 1000 * seconds) requestAnimationFrame(turn); else done(); };
     requestAnimationFrame(turn); });
   return frames / (performance.now() - begin) * 1000; }"""
+WRITE = """async seconds => {
+  const canvas = document.body.appendChild(document.createElement("canvas"));
+  [canvas.width, canvas.height] = [1100, 450];
+  const ink = canvas.getContext("2d"), image = new ImageData(1100, 450);
+  const pixels = new Uint32Array(image.data.buffer);
+  let frames = 0; const begin = performance.now();
+  await new Promise(done => { const write = now => {
+    pixels.fill(0xff000000 + 50 * frames++);
+    ink.putImageData(image, 0, 0);
+    if (now - begin < 1000 * seconds) requestAnimationFrame(write); else done(); };
+    requestAnimationFrame(write); });
+  return frames / (performance.now() - begin) * 1000; }"""
+SLOWED = 4  # times
+RESNET = Path(tc.__file__).parent / "data" / "graphs" / "resnet50.json"
 BARS = """player.difference?.ledger.along.places.length ??
   player.panels.reduce((sum, panel) => sum + panel.ledger.history.steps.length, 0)"""
 # What a driver does to find an element would take its share of the time; this one waits to be told.
@@ -115,6 +133,39 @@ def measure(browser: Any, path: Path, fragment: str) -> list[str]:
     ]
 
 
+def measure_slowed(browser: Any, path: Path) -> list[str]:
+    """Return loading and frames of a page on a slowed processor."""
+    loads = []
+    for _ in range(LOADS):
+        page, load = opened(browser, path, slowed=SLOWED)
+        loads.append(load)
+        page.close()
+    page, _ = opened(browser, path, slowed=SLOWED)
+    frames = page.evaluate(PLAY, 5)
+    page.close()
+    return [f"{statistics.median(loads):.0f} ms", f"{frames:.0f}"]
+
+
+def measure_best(browser: Any) -> list[list[str]]:
+    """Return the rows of pages that do next to nothing, on a slowed processor."""
+    rows = []
+    for name, script in (
+        ("an empty page", PLAY),
+        ("a canvas of 1,100 by 450, written anew", WRITE),
+    ):
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        slow(page, SLOWED)
+        rows.append([name, "", "", f"{page.evaluate(script, 5):.0f}"])
+        page.close()
+    return rows
+
+
+def slow(page: Any, times: float) -> None:
+    """Make the processor of a page some times slower than it is."""
+    session = page.context.new_cdp_session(page)
+    session.send("Emulation.setCPUThrottlingRate", {"rate": times})
+
+
 def opened(browser: Any, path: Path, fragment: str = "", slowed: float = 1) -> tuple[Any, float]:
     """Return a page that shows its first step, and after how many milliseconds it did.
 
@@ -123,14 +174,13 @@ def opened(browser: Any, path: Path, fragment: str = "", slowed: float = 1) -> t
         slowed: how many times slower than it is the processor is made.
     """
     page = browser.new_page(viewport={"width": 1440, "height": 900})
-    session = page.context.new_cdp_session(page)
-    session.send("Emulation.setCPUThrottlingRate", {"rate": slowed})
+    slow(page, slowed)
     page.goto(path.as_uri() + fragment)
     return page, page.evaluate(READY)
 
 
-def report() -> str:
-    """Return the table."""
+def report() -> list[str]:
+    """Return the tables."""
     cases: Sequence[tuple[str, Sequence[str], str]] = (
         ("chain:16", ("sqrt_n",), ""),
         ("chain:16", ("store_all", "sqrt_n", "recompute_all"), ""),
@@ -156,13 +206,23 @@ def report() -> str:
         empty = [f"{blank.evaluate(PLAY, 5):.0f}", "", f"{blank.evaluate(PAN, 5):.0f}"]
         empty.append(f"{blank.evaluate(ZOOM, 5):.0f}")
         body.append(["an empty page", *[""] * 7, *empty])
+        blank.close()
+        slowed = []
+        for network in ("chain:16", "resnet50", "gpt2:12x768"):
+            known = network == "resnet50"
+            graph = tc.load_graph(RESNET) if known else tc.networks.network_from_text(network)[0]
+            path = viz.player([tc.replay(tc.plan(graph, "sqrt_n"))], Path(folder) / "player.html")
+            slowed.append([network, "sqrt_n", *measure_slowed(browser, path)])
+        slowed += measure_best(browser)
         browser.close()
     header = [
         "network", "policies", "steps", "file", "load", "step", "99th %", "seek", "frames/s",
         "bars", "panning, frames/s", "zooming, frames/s",
     ]  # fmt: skip
-    return table.rows(header, body)
+    heading = f"## With the processor {SLOWED} times slower"
+    slowed_header = ["network", "policy", "load", "playing, frames/s"]
+    return [table.rows(header, body), heading, table.rows(slowed_header, slowed)]
 
 
 if __name__ == "__main__":
-    table.write("player", "A page that plays", [report()], ["playwright"])
+    table.write("player", "A page that plays", report(), ["playwright"])

@@ -28,8 +28,9 @@ from benchmarks.leaderboard import cells, difference, instances, planners, repor
 
 SHARES = (50, 35, 80)  # per cent of the peak of the given order
 MOST_PER_CENT = 1000
-FIRST = ("vgg16", "vgg19", "unet", "fcn8", "segnet", "mobilenet", "resnet50",
-         "layered-100", "layered-250", "layered-500", "layered-1000", "chain-100")  # fmt: skip
+EVERY = ("vgg16", "vgg19", "unet", "fcn8", "segnet", "mobilenet", "resnet50",
+         "layered-100", "layered-250", "layered-500", "layered-1000", "chain-100",
+         *instances.JOINT, *instances.DTR_LOGS)  # fmt: skip
 
 
 def positive(text: str) -> float:
@@ -70,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--to", type=Path, required=True, help="folder of the cells")
     found.add_argument("--seconds", type=positive, default=60.0, help="the deadline of a cell")
     found.add_argument("--cells", type=int, default=sys.maxsize, help="run at most so many now")
-    found.add_argument("--instances", nargs="+", default=FIRST, help="their names")
+    found.add_argument("--instances", nargs="+", default=EVERY, help="their names")
     found.add_argument(
         "--shares", nargs="+", type=share_of_peak, default=SHARES, help="budgets, per cent"
     )
