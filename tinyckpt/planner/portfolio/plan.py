@@ -93,10 +93,11 @@ def plan(
     budget. Both hold because the search does not depend on the budget, and a policy that is
     requested by name for a budget answers from a part of the same search (see ``portfolio``). They
     hold once the search is complete, in any process, whatever was requested before. If the time
-    limit cuts it, as in graphs of thousands of operators, the note says so; then dtr, blocks
-    and greedy have been tried before anything else at the nearest level of memory below the budget,
-    as far as the time went; ``improve`` evicts at this very budget, too. For the same graph, a second budget is a look-up, or no more than that. Ctrl-C ends the search, not the
-    program: the best found by then is the answer.
+    limit cuts it, as in graphs of thousands of operators, the note says so; then dtr, blocks and
+    greedy have been tried before anything else at the nearest level of memory below the budget, as
+    far as the time went; ``improve`` evicts at this very budget, too. For the same graph, a second
+    budget is a look-up, or no more than that. Ctrl-C ends the search, not the program: the best
+    found by then is the answer.
 
     Args:
         graph: the result of ``differentiate``, or any other graph.
@@ -114,9 +115,9 @@ def plan(
             ``frontier``: ``time_limit`` in seconds, ``progress`` and ``seeds``; and ``order``:
             ``free``, or ``given`` for schedules whose first evaluations come in the graph's own
             order; and ``improve``: whether evictions and local search at this very budget go on
-            from the best plan, in half of the time limit at least. What it finds is not part of the frontier, so
-            that a plan for a smaller budget may be cheaper. All policies that search have a
-            ``time_limit``, and return the best so far when it is up.
+            from the best plan, in half of the time limit at least. What it finds is not part of the
+            frontier, so that a plan for a smaller budget may be cheaper. All policies that search
+            have a ``time_limit``, and return the best so far when it is up.
 
     Raises:
         PolicyOptionError: if the policy is unknown, or refuses its options; it is a ScheduleError.
