@@ -39,9 +39,10 @@ MEMORY_GRAINS = 512
 # Evaluations of the eviction runs on all distinct blocks together: some seconds. Doubled: more runs
 # on graphs of many distinct blocks, in twice the time; nothing changes where all runs fit.
 OPTION_EVALUATIONS = 400_000
-# Seconds to enumerate the options of a block, per square of its operators. If distinct blocks would
-# take longer than there is time, nothing is begun. Doubled: graphs that do not repeat, such as one
-# that is a single block of 1,700 operators, are left to other policies in twice the time.
+# Seconds to enumerate the options of a block, per pair of its operators; ten times as many per
+# operator and value that its backward pass reads. If distinct blocks would take longer than there
+# is time, nothing is begun. Doubled: graphs that do not repeat, such as a tree of LSTM cells, are
+# left to other policies in twice the time.
 ENUMERATION_SECONDS = 2e-5
 
 
@@ -117,6 +118,11 @@ class BlockOptions:
         self.recomputed: list[list[BlockOption]] = []
         self.lacked = 0.0  # seconds in which they could not be enumerated
 
+    @property
+    def examined(self) -> list[list[int]]:
+        """The operators of each distinct block."""
+        return [self.shapes[place][1] for place in self.first.values()]
+
     def enumerate(self, deadline: Clock) -> None:
         """Enumerate the options, unless that has been done.
 
@@ -125,12 +131,14 @@ class BlockOptions:
         """
         if self.through:
             return
-        examined = [len(self.shapes[place][1]) for place in self.first.values()]
-        seconds = max(ENUMERATION_SECONDS * sum(count**2 for count in examined), self.lacked)
+        counts = [len(operators) for operators in self.examined]
+        tapes = [len(self.blocks[place].stage.tape) for place in self.first.values()]
+        pairs = sum(n * (n + 10 * tape) for n, tape in zip(counts, tapes, strict=True))
+        seconds = max(ENUMERATION_SECONDS * pairs, self.lacked)
         if (left := deadline.left()) < seconds:
             raise OutOfTimeError
         self.deadline, self.measure = deadline, StorageMeter(self.problem, deadline)
-        self.runs = OPTION_EVALUATIONS // max(sum(examined), 1)
+        self.runs = OPTION_EVALUATIONS // max(sum(counts), 1)
         try:
             found = {key: self.enumerate_options(self.blocks[i]) for key, i in self.first.items()}
         except OutOfTimeError:

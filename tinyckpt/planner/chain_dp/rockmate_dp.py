@@ -256,14 +256,26 @@ class RockmatePlans:
         self.known: dict[int, tuple[Stages, StageSizes, BlockOptions]] = {}
         self.tables: dict[tuple[int, bool], BlockTable] = {}
 
-    def blocks(self, which: int, deadline: Clock) -> tuple[Stages, StageSizes, BlockOptions]:
-        """Return the blocks of one length, their sizes and their options, computed once."""
+    def divided(self, which: int, deadline: Clock) -> tuple[Stages, StageSizes, BlockOptions]:
+        """Return the blocks of one length, their sizes, and their options, to be enumerated."""
         if which not in self.known:
             parts = stages(self.reordered.flat, self.cuts[which])
             sizes = stage_sizes(self.reordered, parts, deadline)
             self.known[which] = parts, sizes, BlockOptions(self.reordered, parts, self.sequence)
-        self.known[which][2].enumerate(deadline)
         return self.known[which]
+
+    def repeats(self, which: int, deadline: Clock) -> bool:
+        """Whether no more than half of the operators are in distinct blocks of one length."""
+        if which >= len(self.cuts):
+            return False
+        examined = self.divided(which, deadline)[2].examined
+        return 2 * sum(map(len, examined)) <= len(self.problem.graph.operators)
+
+    def blocks(self, which: int, deadline: Clock) -> tuple[Stages, StageSizes, BlockOptions]:
+        """Return the blocks of one length, their sizes and their options, enumerated once."""
+        found = self.divided(which, deadline)
+        found[2].enumerate(deadline)
+        return found
 
     def table(self, which: int, half: bool, deadline: Clock) -> BlockTable:
         """Return the table for blocks of one length, for the whole or the lower half of memory."""

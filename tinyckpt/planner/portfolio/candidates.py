@@ -63,12 +63,12 @@ DEFAULT_SETTINGS: tuple[tuple[str, dict[str, object]], ...] = (
     ("knapsack", {"activation_memory_budget": 0.25}),
     ("knapsack", {"activation_memory_budget": 0.75}),
 )
-# Number of operators from which DTR and ``blocks`` come before greedy, whose runs take seconds.
+# Number of operators from which ``blocks`` and DTR come before greedy, whose runs take seconds.
 # Doubled: graphs in between find plans for small budgets earlier, good ones later.
 MIN_BLOCKS_FIRST = 1_000
-# Part of the time left for a task of ``blocks``, whose options may take longer than all the rest.
-# Larger: less for greedy where they do.
-BLOCKS_SHARE = 0.75
+# Part of the time left for a task of ``blocks`` where blocks do not repeat: their options may take
+# longer than all the rest. Larger: less time for the others there.
+DISTINCT_SHARE = 0.5
 # Operators up to which each default policy takes under a second, so that all come first. Doubled:
 # two seconds each.
 LARGEST_QUICK = 5_000
@@ -140,8 +140,8 @@ def other_tasks(problem: Problem, levels: BudgetGrid, pace: Pace) -> list[Task]:
     # In a forward-only graph the order matters more than what is kept.
     found = [] if halves else [Task(*attempt) for attempt in forward_attempts(problem, levels)]
     if halves and len(graph.operators) >= MIN_BLOCKS_FIRST:
-        found += at_levels(levels, online)
-        found += block_plans(problem, levels) + at_levels(levels, greedily)
+        found += block_plans(problem, levels)
+        found += at_levels(levels, online) + at_levels(levels, greedily)
     else:
         found += at_levels(levels, greedily, online)
         found += block_plans(problem, levels) if halves else []
@@ -268,8 +268,9 @@ def block_plans(problem: Problem, levels: BudgetGrid) -> list[Task]:
 
         def plans(clock: Clock) -> Iterator[Candidate]:
             with suppress(ScheduleError):  # too many values cross the cuts
-                own = Clock(BLOCKS_SHARE * clock.left())
-                yield from made(own).plans(which, half, own, low, high)
+                sweep = made(clock)
+                share = 1.0 if sweep.repeats(which, clock) else DISTINCT_SHARE
+                yield from sweep.plans(which, half, Clock(share * clock.left()), low, high)
 
         return plans
 

@@ -3,6 +3,7 @@
 import os
 from bisect import bisect_right
 from contextlib import suppress
+from dataclasses import replace
 from math import inf
 from threading import Event, Thread
 from time import perf_counter
@@ -16,10 +17,11 @@ import tinyckpt as tc
 from benchmarks.leaderboard.instances import graph_of, instance_of
 from tests.conftest import PROFILE, examples
 from tests.random_dags import graphs_of_views, training_graphs
-from tinyckpt.base.deadline import NO_DEADLINE
+from tinyckpt.base.deadline import NO_DEADLINE, Clock
 from tinyckpt.core.costs import evaluations, flops
 from tinyckpt.core.graph import DataNode, Operator
 from tinyckpt.networks import branching, network_from_text
+from tinyckpt.planner.chain_dp.rockmate_dp import RockmatePlans
 from tinyckpt.planner.model.cost_models import in_nodes
 from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.portfolio import search as portfolio
@@ -354,19 +356,21 @@ def test_tasks_at_requested_level_run_after_time_is_spent() -> None:
     assert not search.complete
 
 
-def test_large_graph_has_a_plan_by_dtr_before_blocks_begin() -> None:
-    instance = instance_of("joint-llama", None)
-    graph = graph_of(instance)
-    seen = list[str]()
+def test_blocks_leave_time_to_others_where_they_do_not_repeat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = list[float]()
 
-    def progress(policy: str, count: int) -> None:
-        seen.append(policy)
-        if policy == "blocks":
-            raise KeyboardInterrupt
+    def plans(self: RockmatePlans, which: int, half: bool, clock: Clock, *_: float) -> Any:
+        left.append(clock.left())
+        raise KeyboardInterrupt
 
-    search = Search(Problem(graph, tc.cost.given(graph)))
-    found = search.run(60.0, progress, instance.peak // 2)
-    assert "dtr" in seen
-    assert seen[-1] == "blocks"
-    assert "greedy" not in seen
-    assert found.points[0].peak <= instance.peak // 2
+    monkeypatch.setattr(RockmatePlans, "plans", plans)
+    instance = instance_of("joint-llama", None)  # 16 equal layers
+    measured = tuple(cost + place for place, cost in enumerate(instance.costs))
+    for costs in (instance.costs, measured):
+        graph = graph_of(replace(instance, costs=costs))
+        Search(Problem(graph, tc.cost.given(graph))).run(1000.0, budget=instance.peak // 2)
+    repeating, distinct = left
+    assert 900 < repeating <= 1000
+    assert 450 < distinct <= 500
