@@ -32,7 +32,7 @@ from .style import (
     titles_of,
     write,
 )
-from .timeline import HEADROOM, MOST_COLUMNS, stack
+from .timeline import HEADROOM, columns_for, stack
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -110,14 +110,15 @@ def breakdown_figure(
     unit, unit_name = byte_unit(largest)
     figure = new_figure(colours, 0.6 + 2.1 * len(ledgers), width)
     axes = figure.subplots(len(ledgers), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    longest = max(len(ledger.schedule.steps) for ledger in ledgers)
     handles: dict[str, Any] = {}
     for axis, ledger, title in zip(axes, ledgers, names, strict=True):
         style_axes(axis, colours)
         heading(axis, colours, title, ledger.schedule.graph.name)
-        for handle in draw_kinds(axis, ledger, unit, colours):
+        for handle in draw_kinds(axis, ledger, unit, longest, colours):
             handles.setdefault(handle.get_label(), handle)
         axis.set_ylabel(unit_name)
-    axes[0].set_xlim(0, max(len(ledger.schedule.steps) for ledger in ledgers))
+    axes[0].set_xlim(0, longest)
     axes[0].set_ylim(0, HEADROOM * max(largest / unit, 1e-9))
     for axis, ledger in zip(axes, ledgers, strict=True):
         mark_peak(axis, ledger, unit, unit_name, colours)
@@ -128,7 +129,7 @@ def breakdown_figure(
     return figure
 
 
-def draw_kinds(axis: Any, ledger: Ledger, unit: int, colours: Theme) -> list[Any]:
+def draw_kinds(axis: Any, ledger: Ledger, unit: int, longest: int, colours: Theme) -> list[Any]:
     """Stack the bytes of every kind that occurs; return the areas."""
     steps = len(ledger.schedule.steps)
     columns = {what: [nbytes] * steps for what, nbytes in ledger.sources.items()}
@@ -137,7 +138,7 @@ def draw_kinds(axis: Any, ledger: Ledger, unit: int, colours: Theme) -> list[Any
     least = SMALLEST * ledger.peak_bytes
     kinds = [what for what in fills if max(columns[what], default=0) > least]
     stacked = np.array([columns[what] for what in kinds]) / unit
-    shown = by_column(stacked, steps, min(steps, MOST_COLUMNS))
+    shown = by_column(stacked, steps, columns_for(steps, longest))
     entries = zip(kinds, [css(fills[what]) for what in kinds], shown, strict=True)
     return stack(axis, steps, list(entries))
 

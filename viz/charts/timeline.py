@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from ..theme import Theme
 
-MOST_COLUMNS = 700  # about a CSS pixel each
+MOST_COLUMNS = 700  # of the whole axis: about a CSS pixel each
 LANE = 0.4  # of the height of a chart: the host memory lane
 BETWEEN = 0.1  # inches between the two
 HEADROOM = 1.22  # for the label of the highest peak
@@ -129,11 +129,11 @@ def timeline_figure(
     for axis, row, title in zip(axes, rows, names, strict=True):
         style_axes(axis, colours)
         heading(axis, colours, title, row.subtitles[0])
-        for handle in draw_bands(axis, row.memory.bands / unit, colours):
+        for handle in draw_bands(axis, row.memory.bands / unit, scene.longest, colours):
             handles.setdefault(handle.get_label(), handle)
         axis.set_ylabel(f"live {name}")
     for row, lane in lanes:
-        handles["on the host"] = draw_lane(lane, row.host, colours)
+        handles["on the host"] = draw_lane(lane, row.host, scene.longest, colours)
     axes[0].set_xlim(0, scene.longest)
     axes[0].set_ylim(0, HEADROOM * max(largest / unit, 1e-9))
     for axis, row in zip(axes, rows, strict=True):
@@ -172,11 +172,20 @@ def axes_of(figure: Figure, rows: Sequence[Row]) -> tuple[list[Any], list[tuple[
     return upper, list(zip((row for row in rows if row.moves), lower, strict=True))
 
 
-def draw_lane(axis: Any, curve: Curve, colours: Theme) -> Any:
+def columns_for(steps: int, longest: int) -> int:
+    """Return how many columns steps take on an axis of ``longest``: each a pixel at least.
+
+    >>> columns_for(600, 600), columns_for(600, 2_800), columns_for(2_800, 2_800)
+    (600, 150, 700)
+    """
+    return min(steps, -(-steps * MOST_COLUMNS // longest))
+
+
+def draw_lane(axis: Any, curve: Curve, longest: int, colours: Theme) -> Any:
     """Draw host memory at every step, striped; return the area."""
     unit, name = byte_unit(curve.highest)
     steps = curve.bands.shape[1]
-    column = by_column(curve.bands, steps, min(steps, MOST_COLUMNS))[0] / unit
+    column = by_column(curve.bands, steps, columns_for(steps, longest))[0] / unit
     style_axes(axis, colours)
     (area,) = stack(axis, steps, [("on the host", css(colours.panel), column)])
     area.set(**{**striped(colours), "linewidth": 0.8})
@@ -185,10 +194,10 @@ def draw_lane(axis: Any, curve: Curve, colours: Theme) -> Any:
     return area
 
 
-def draw_bands(axis: Any, bands: Any, colours: Theme) -> list[Any]:
+def draw_bands(axis: Any, bands: Any, longest: int, colours: Theme) -> list[Any]:
     """Stack live memory at every step by band; return the areas of the non-empty bands."""
     steps = bands.shape[1]
-    columns = by_column(bands, steps, min(steps, MOST_COLUMNS))
+    columns = by_column(bands, steps, columns_for(steps, longest))
     every = [
         (name, getattr(colours, fill), column)
         for (name, fill), column in zip(BANDS.items(), columns, strict=True)
