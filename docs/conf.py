@@ -38,6 +38,7 @@ html_title = "tinyckpt"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_js_files = ["lessons.js", ("site.js", {"defer": "defer"})]
+html_search_scorer = "scorer.js"
 html_copy_source = False  # the repository has it
 html_show_copyright = False
 html_show_sphinx = False
