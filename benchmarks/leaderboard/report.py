@@ -248,7 +248,7 @@ def is_wide(board: Board, setting: Setting) -> bool:
 
 MARKED = ("tinyckpt", "tinyckpt-given", "moccasin-1", "moccasin-8", "checkmate", "optimal",
           "greedy", "dtr", "blocks", "rotor", "revolve", "knapsack", "chen_budget", "sqrt_n",
-          "chen_recursive")  # fmt: skip
+          "chen_recursive", "checkpoint_schedules")  # fmt: skip
 WIDTH, ROW, TOP, LEFT, RIGHT = 800, 22, 92, 150, 40
 LOWEST, HIGHEST = 1e-4, 2.0  # of the axis; smaller gaps stand at its left end
 TICKS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -333,6 +333,7 @@ def mark(planner: str, x: float, y: float, theme: Any) -> str:
         "sqrt_n": "M-4 -4L0 4L4 -4Z", "rotor": "M-5 0L0 -5L5 0L0 5Z",
         "blocks": "M-5 0L-2 -4H2L5 0L2 4H-2Z", "revolve": "M-4 4L0 -4L4 4",
         "knapsack": "M-3 -5V5M3 -5V5", "chen_recursive": "M-4 -4L0 4L4 -4",
+        "checkpoint_schedules": "M-4 -3H4M-4 3H4",
     }  # fmt: skip
     stroke = f'stroke="{css(theme.muted)}" stroke-width="1.5"'
     return f'<path {place} d="{paths[planner]}" fill="none" {stroke}/>'

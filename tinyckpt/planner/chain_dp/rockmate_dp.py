@@ -88,7 +88,7 @@ def block_cuts(problem: Problem) -> list[int]:
     if len(places) < MIN_BLOCKS or apart > MAX_APART:
         reach = 1
         places = local_minimum_cuts(flat, problem.costs)
-        while len(places) > MAX_BLOCKS // 2 and reach < graph.forward_count:
+        while len(places) > MAX_BLOCKS // 2 and reach < MAX_APART:
             reach *= 2
             places = local_minimum_cuts(flat, problem.costs, reach)
     chosen: list[int] = []
