@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import table
-from player import LOADS, PLAY, RESNET, SLOWED, opened
+from player import LOADS, RESNET, SLOWED, measure_playing, opened
 from playwright.sync_api import sync_playwright
 
 import tinyckpt as tc
@@ -85,17 +85,12 @@ def measure(browser: Any, path: Path) -> list[str]:
 
 
 def measure_slowed(browser: Any, path: Path) -> list[str]:
-    """Return loading and frames of a page on a slowed processor."""
-    loads = []
-    for _ in range(LOADS):
-        page, load = opened(browser, path, slowed=SLOWED)
-        loads.append(load)
-        page.close()
+    """Return loading and frames of a page on a slowed processor, played and dragged."""
     page, _ = opened(browser, path, slowed=SLOWED)
     page.wait_for_timeout(REACHING)
-    rates = [page.evaluate(script, 5) for script in (PLAY, DRAGGED)]
+    dragged = page.evaluate(DRAGGED, 5)
     page.close()
-    return [f"{statistics.median(loads):.0f} ms", *[f"{rate:.0f}" for rate in rates]]
+    return [*measure_playing(browser, path, REACHING), f"{dragged:.0f}"]
 
 
 def measure_calculator(browser: Any, folder: Path) -> list[list[str]]:

@@ -212,8 +212,8 @@ class Cutting:
         np.minimum.at(last, reader, self.until[value])
         place = np.maximum(first, last).tolist()
         earlier = (makers[~is_forward] - self.forward_count).tolist()
-        for maker, behind in zip(earlier, readers[~is_forward].tolist(), strict=True):
-            place[behind] = min(place[behind], place[maker])
+        for maker, after in zip(earlier, readers[~is_forward].tolist(), strict=True):
+            place[after] = min(place[after], place[maker])
         return np.array(place, np.int64)
 
     def tape(self, place: Integers) -> Pairs:
