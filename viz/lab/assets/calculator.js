@@ -37,10 +37,11 @@ class Calculator {
     window.addEventListener("hashchange", () => this.follow());
     const given = this.choicesIn(new URLSearchParams(location.hash.slice(1)));
     this.choices = this.choicesIn(new URLSearchParams({ family: given.family }));
-    if (calculated(page, given).problem) this.show(); // the usual network, so that there is something
+    const found = calculated(page, given);
+    if (found.problem) this.show(); // the usual network, so that there is something
     this.choices = given;
     this.fields();
-    this.show();
+    this.show(found);
   }
 
   /** All choices: those of an address, and for the others the usual ones. @param {URLSearchParams} given */
@@ -155,8 +156,7 @@ class Calculator {
   // What is answered ------------------------------------------------------------------------------
 
   /** Show the ledger, or what is wrong: then the last answer stays. */
-  show() {
-    const found = calculated(this.page, this.choices);
+  show(found = calculated(this.page, this.choices)) {
     byId("calc-problem").textContent = found.problem;
     for (const field of Array.from(byId("calc-form").querySelectorAll("input"))) {
       if (found.wrong === field.name) field.setAttribute("aria-invalid", "true");

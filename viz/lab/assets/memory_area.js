@@ -153,7 +153,7 @@ export class MemoryArea {
     const { high } = strip;
     const { size } = lab.offers;
     const bottom = strip.scale.at((this.at ?? this.peak) / size) * high;
-    line.style.bottom = `${bottom}px`;
+    line.style.transform = `translateY(${-bottom}px)`; // moved without a layout
     line.classList.toggle("under", high + strip.head - bottom < CALLOUT_ROOM);
     this.stored.style.bottom = `${strip.scale.at(lab.asked.beside.peak / size) * high}px`;
     const { model } = strip;

@@ -51,6 +51,8 @@ export class Player extends Playback {
     this.listed = 0; // when lists changed last
     this.seldom = SELDOM;
     this.isReady = false; // whether all that is seen first has been drawn
+    this.waiting = null; // the timer of the next change
+    this.isAnother = false; // whether a schedule is shown that nothing beside it is about
     /** @type {Scales} */
     this.scales = {
       align: this.align,
@@ -172,9 +174,15 @@ export class Player extends Playback {
     panel.show(this.tick, this.align);
     panel.select(panel.selected, panel.value); // of a value, the time in memory that is now
     panel.unhide();
+    this.isAnother = true;
+    this.beside();
+  }
+
+  /** Fit to another schedule what stands beside the policies: legend, minimap, scrubber. */
+  refit() {
+    this.isAnother = false;
     this.explain();
     this.navigation.fit();
-    this.beside();
     this.controls.rescale();
     this.controls.show();
   }
@@ -230,17 +238,19 @@ export class Player extends Playback {
 
   /** What stands beside the policies: words and lists seldom, while something moves. */
   beside() {
-    this.navigation.show();
-    clearTimeout(this.waiting);
+    if (!this.isAnother) this.navigation.show();
     const wait = this.isMoving && this.isReady ? this.listed + this.seldom - performance.now() : 0;
-    if (wait > 0) this.waiting = setTimeout(() => this.list(), wait);
-    else this.list();
+    if (wait <= 0) this.list();
+    else this.waiting ??= setTimeout(() => this.list(), wait); // another one in each frame would cost more than a list
   }
 
   /** Words and lists, about the policy that was chosen last. */
   list() {
     const { chosen, reading } = this;
     const begin = performance.now();
+    clearTimeout(this.waiting);
+    this.waiting = null;
+    if (this.isAnother) this.refit();
     for (const panel of this.visible) panel.say();
     if (chosen.selected >= 0 || chosen.value >= 0) this.details.show(chosen, chosen.selected, chosen.value);
     this.read(this.models[reading.model?.id ?? 0]);
