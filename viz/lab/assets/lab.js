@@ -68,7 +68,8 @@ export class Lab extends Player {
     this.area = new MemoryArea(this);
     this.scales.stacked = () => this.area.place();
     const unmarked = ["peak", "budget"]; // the line that is dragged says it
-    this.scales.isMarked = (name) => !unmarked.includes(name) && (this.more || name !== "store all");
+    this.scales.isMarked = (name, amount) =>
+      !unmarked.includes(name) && (this.more || (name !== "store all" && !this.area.covers(amount)));
     this.filling.acts = new BarActs(this);
     this.tell(this.models[0]);
     super.place();

@@ -16,6 +16,8 @@ import { percentText } from "./texts.js";
  */
 
 const CALLOUT_ROOM = 66; // pixels that the words need above the line
+const FORWARD_ROOM = 76; // pixels that "forward" needs beside "loss"
+const LINE_ROOM = 12; // pixels from the line within which no other line is named
 const HALF = 0.02; // of store-all's peak: nearer to a half, it is called one
 
 /** What another plan has in memory where a policy is, by step of that: at the same number of first evaluations.
@@ -133,6 +135,13 @@ export class MemoryArea {
     this.place();
   }
 
+  /** Whether an amount is so near to the line that its name would be under it. @param {number} amount */
+  covers(amount) {
+    const { strip, lab } = this;
+    const far = strip.scale.at(amount) - strip.scale.at(this.peak / lab.offers.size);
+    return Math.abs(far) * strip.high < LINE_ROOM * lab.scales.large;
+  }
+
   /** What a plan costs, and how far it is from the best. */
   costWords({ cost, peak }) {
     const { offers, asked } = this.lab;
@@ -161,6 +170,7 @@ export class MemoryArea {
     const { extent } = lab.scales;
     const share = (placesOf(model, extent.axis)[loss] - extent.from) / (extent.to - extent.from);
     this.phases.style.setProperty("--loss", `${100 * Math.min(Math.max(share, 0), 1)}%`);
+    this.phases.classList.toggle("brief", share * strip.wide < FORWARD_ROOM * lab.scales.large);
   }
 }
 

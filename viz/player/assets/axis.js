@@ -25,7 +25,7 @@
  * @property {number} buffer the largest of all buffers, where memory is shown by address
  * @property {boolean} single whether each row is as high as one can read and touch
  * @property {(model: Model) => Float64Array | null} ghostOf what is drawn behind a policy's memory, by step
- * @property {(name: string) => boolean} isMarked whether memory has a line at an amount of this name
+ * @property {(name: string, amount: number) => boolean} isMarked whether memory has a line at an amount of this name
  * @property {boolean} moving whether something is played or dragged: what is out of sight waits
  * @property {() => void} stacked called whenever memory was drawn anew
  * @property {number} large how many times as large as usual letters are

@@ -67,7 +67,7 @@ export class Player extends Playback {
       extent: new Extent(),
       drawn: (ledger) => {},
       ghostOf: (model) => null,
-      isMarked: (name) => true,
+      isMarked: (name, amount) => true,
       stacked: () => {},
       kind: "linear",
       broken: breakOf(this.models, data.highest),

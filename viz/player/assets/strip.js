@@ -220,7 +220,7 @@ export class Strip {
     const marked = this.lines.flatMap(({ name, amount }) => {
       const same = this.lines.filter((line) => line.amount === amount).map((line) => line.name);
       const kind = same.includes("budget") ? "budget" : name;
-      return same[0] === name && scales.isMarked(kind) ? [{ same, kind, amount }] : [];
+      return same[0] === name && scales.isMarked(kind, amount) ? [{ same, kind, amount }] : [];
     });
     const text = JSON.stringify([marked, scale, high, wide, scales.large]);
     if (text === this.labelled) return;
