@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -108,6 +109,17 @@ def test_every_extra_is_documented() -> None:
     said = re.findall(r"^\| `(\w+)` \|", (DOCS / "install.md").read_text(encoding="utf-8"), re.M)
     assert set(said) == set(project["optional-dependencies"])
     assert len(said) == len(set(said))
+
+
+def test_files_of_the_configuration_are_found_from_any_directory(
+    docs: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("sphinx")
+    monkeypatch.chdir(tmp_path)
+    settings = runpy.run_path(str(DOCS / "conf.py"))
+    assert "Scorer" in Path(settings["html_search_scorer"]).read_text(encoding="utf-8")
+    for name in settings["html_css_files"]:
+        assert (DOCS / settings["html_static_path"][0] / name).is_file()
 
 
 # All of it ------------------------------------------------------------------------------------
