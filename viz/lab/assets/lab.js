@@ -77,7 +77,7 @@ export class Lab extends Player {
 
   ready() {
     super.ready();
-    this.offers.prepare(this.life.signal);
+    this.offers.prepare(this.life.signal, () => this.isMoving);
   }
 
   key(event) {

@@ -25,6 +25,7 @@ import { MINUS, costText, percentText, rangesText } from "./texts.js";
 const MOST_HELD = 2e6; // steps of the schedules that are kept at hand: some 150 MB
 const MOST_MODELLED = 4e5; // steps of those that are kept with all that is shown of them
 const MOST_CHALLENGES = 5;
+const IDLE_BEFORE_PLANS = 250; // milliseconds until it is asked again whether something moves
 export const TIGHT = 1e-9; // a relative difference that is rounding
 
 export class Offers {
@@ -112,14 +113,16 @@ export class Offers {
   }
 
   /** Plan what is on the frontier before anybody drags there, a schedule at a time, from where they begin:
-   * with what is shown of it, if there is room for all of that. @param {AbortSignal} signal that ends it
+   * with what is shown of it, if there is room for all of that; not while something moves.
+   * @param {AbortSignal} signal that ends it @param {() => boolean} isMoving
    */
-  prepare(signal, next = this.points.length - 1) {
+  prepare(signal, isMoving, next = this.points.length - 1) {
     const steps = this.points.reduce((sum, { order }) => sum + 2 * order.length, 0);
     if (next < 0 || steps > MOST_HELD || signal.aborted) return;
+    if (isMoving()) return void setTimeout(() => this.prepare(signal, isMoving, next), IDLE_BEFORE_PLANS);
     this.plan(this.points[next]);
     if (steps <= MOST_MODELLED) barsOfView(this.modelOf(this.points[next], null), 0);
-    setTimeout(() => this.prepare(signal, next - 1));
+    setTimeout(() => this.prepare(signal, isMoving, next - 1));
   }
 
   /** A choice with all that is shown of it. @param {Choice} choice @param {number | null} budget in bytes */
