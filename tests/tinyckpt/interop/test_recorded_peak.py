@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from tinyckpt.interop import torch as tct
+from tinyckpt.interop.torch import infer_shapes
+from tinyckpt.interop.torch.capture import FakeMode
 
 ONE = 8  # bytes: the number 1 with which backward begins
 
@@ -114,6 +116,23 @@ def test_attention_with_weights_returned() -> None:
             return (y * x).sum() + weights.sum()
 
     assert abs(misses(Attention(), torch.randn(8, 50, 32))) <= ONE
+
+
+def test_lstm_is_counted_to_the_byte_the_first_time_too() -> None:
+    """FakeTensorMode gives its biases one gradient, or two if the layouts are in its table."""
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.LSTM(8, 64)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x)[0].sum()
+
+    model, x = Recurrent(), torch.randn(2, 1, 8)
+    infer_shapes.KNOWN.clear()
+    FakeMode.cache_clear()
+    assert [misses(model, x) for _ in range(2)] == [0, 0]
 
 
 @pytest.mark.nightly

@@ -41,11 +41,11 @@ def infer(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     is_plain = func.namespace == "aten" and "convolution" not in str(func)
     is_watched = any(each is not mode for each in mode_stack())  # by another mode, on the way
     if is_watched or not is_plain or not describe(mode, (args, kwargs), call):
-        return func(*args, **kwargs)
+        return each_its_own(func(*args, **kwargs))
     entry = KNOWN.get(key := tuple(call))
     if entry is not None:
         return make(mode, entry, operands)
-    result = func(*args, **kwargs)
+    result = each_its_own(func(*args, **kwargs))
     if key not in KNOWN:
         if len(KNOWN) >= MOST_KNOWN:
             KNOWN.clear()
@@ -53,6 +53,21 @@ def infer(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
         is_known = is_kept and not DEPENDENT & set(func.tags)
         KNOWN[key] = entry_of(mode, result, operands) if is_known else None
     return result
+
+
+def each_its_own(result: Any) -> Any:
+    """Return an operator's results, with memory of its own for one that is returned twice.
+
+    The gradients of the two biases of an LSTM are equal: the kernel returns one and a copy of it,
+    its shape function one tensor twice, and FakeTensorMode's own table two tensors thereafter.
+    """
+    if type(result) not in (tuple, list):
+        return result
+    first: dict[int, int] = {}  # place of each result, by its id
+    return type(result)(
+        torch.empty_like(x) if type(x) is FakeTensor and first.setdefault(id(x), n) != n else x
+        for n, x in enumerate(result)
+    )
 
 
 def describe(mode: Any, value: Any, call: list[Any]) -> bool:
