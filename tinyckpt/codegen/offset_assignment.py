@@ -47,6 +47,7 @@ NODES = 2_000_000  # of the tree search, times blocks
 LEAST_NODES = 500
 EJECTIONS = 20  # steps of one ejection search, for each block; most successes come by then
 MOST_EJECTIONS = 120_000  # steps of failed searches together, without a deadline: about 60 us each
+PILED = 1 / 8  # ejection searches are two-ended if blocks of this share of the peak live to the end
 TRIES = 2  # ejection searches of one capacity, before a larger one
 CLOSE = 1000  # ejection searches aim no nearer to the lowest packing than a 1/1000 of its height
 MOST_ON_LINE = (
@@ -300,11 +301,13 @@ def ejections(
     """Yield lower and lower packings of ejection searches, by bisection of the capacity."""
     steps = min(EJECTIONS * len(blocks), MOST_EJECTIONS)
     low, high, tries, failed = enough, blocks.height(best), 0, 0
+    stacked = int(blocks.size[blocks.end == blocks.end.max()].sum()) > PILED * enough
     while high - low > high // CLOSE:
         middle = (low + high) // 2
         found = eject_within(
-            blocks.begin, blocks.end, blocks.size, middle, steps, random, clock or NO_DEADLINE
-        )
+            blocks.begin, blocks.end, blocks.size, middle, steps, random, clock or NO_DEADLINE,
+            stacked,
+        )  # fmt: skip
         if found is not None:
             high, tries = blocks.height(found), 0
             yield found

@@ -6,6 +6,11 @@ least, and these are ejected. A block that ejects others has failed once more, a
 large blocks, and those that compete for the same gap, are settled first and displaced last. Free
 gaps are taken bottom-left, the lowest first.
 
+Stacked, the search is two-ended. Blocks that live to the end, such as gradients of parameters, are
+piled from the top down by birth and stay there: no byte between them is lost at any time, and the
+rest is packed under a ceiling that only comes down. Small blocks take the highest gap, so that the
+bottom is left to large ones, whose gaps a small block would split.
+
 Source: Y. Nagata & O. Braysy, A powerful route minimization heuristic, Operations Research Letters
 37, 2009, doi:10.1016/j.orl.2009.04.006: ejection pool and penalties, there for vehicles. Their
 limit on the number of ejected items and their random moves in between are not used here.
@@ -26,6 +31,8 @@ SCALE = 1000  # weight of a block of mean weight, as an integer, so that a free 
 # 1, small ones never displace anything.
 POWER = 0.25
 NOISE = 0.2  # costs are raised at random by up to this share: restarts differ, cycles end
+SMALL = 64  # stacked, blocks of less than a 64th of the capacity take the highest gap
+FIXED = 2**40  # weight of a block that is never displaced
 UNPLACED = np.iinfo(np.int64).min
 CHECKED = 64  # steps between two looks at the clock
 
@@ -38,8 +45,17 @@ def eject_within(
     steps: int,
     random: np.random.Generator,
     clock: Clock,
+    stacked: bool = False,
 ) -> Integers | None:
     """Return a packing within a capacity, if one is found in some steps; all sizes positive.
+
+    Args:
+        begin, end, size: of each block.
+        capacity: the height to pack within.
+        steps: blocks placed, at most.
+        random: the source of noise.
+        clock: the deadline.
+        stacked: whether the search is two-ended; it may then miss packings that there are.
 
     Raises:
         OutOfTimeError: if the deadline passes.
@@ -56,7 +72,16 @@ def eject_within(
     weight = gain.copy()
     offset = np.zeros(len(size), np.int64)
     until = np.full(len(size), UNPLACED)  # the end of a block once it is placed
-    pool = [(-failed, block) for block, failed in enumerate(weight.tolist())]
+    small = size * SMALL < capacity if stacked else np.zeros(len(size), bool)
+    if stacked:
+        last_long = np.flatnonzero(end == end.max())
+        piled = last_long[np.argsort(begin[last_long], kind="stable")]
+        offset[piled] = capacity - size[piled].cumsum()
+        if offset.min() < 0:
+            return None
+        until[piled], weight[piled] = end[piled], FIXED
+    waiting = np.flatnonzero(until == UNPLACED)
+    pool = [*zip((-weight[waiting]).tolist(), waiting.tolist(), strict=True)]
     heapify(pool)
     for step in range(steps):
         if step % CHECKED == 0:
@@ -77,7 +102,11 @@ def eject_within(
         cost = (change.cumsum() - np.maximum(change, 0))[first:last]
         at = int(cost.argmin())
         if cost[at] > 0:
+            if cost[at] >= FIXED:
+                return None  # the pile leaves no place
             at = int((cost * (1 + NOISE * random.random(len(cost)))).argmin())
+        elif small[block]:
+            at = len(cost) - 1 - int(cost[::-1].argmin())
         place = int(places[first + at])
         if cost[at] > 0:
             ejected = near[(low < place + own) & (high > place)]
