@@ -46,9 +46,9 @@ MOST_BEFORE_SEARCH = 100  # blocks, of CP-SAT before the search: of few it prove
 NODES = 2_000_000  # of the tree search, times blocks
 LEAST_NODES = 500
 EJECTIONS = 20  # steps of one ejection search, for each block; most successes come by then
-MOST_EJECTIONS = 120_000  # steps of failed searches together, without a deadline: about 60 us each
+MOST_EJECTIONS = 140_000  # steps of failed searches together, without a deadline: 60 to 130 us each
 PILED = 1 / 8  # ejection searches are two-ended if blocks of this share of the peak live to the end
-TRIES = 2  # ejection searches of one capacity, before a larger one
+TRIES = 2  # ejection searches of one capacity, before a larger one; of two-ended ones 1
 CLOSE = 1000  # ejection searches aim no nearer to the lowest packing than a 1/1000 of its height
 MOST_ON_LINE = (
     20_000  # blocks, of all skylines of blocks so many that their pairs are not looked at
@@ -315,7 +315,7 @@ def ejections(
         tries, failed = tries + 1, failed + 1
         if clock is None and failed >= MOST_EJECTIONS // steps:
             break
-        if tries == TRIES:
+        if stacked or tries == TRIES:
             low, tries = middle + 1, 0
 
 

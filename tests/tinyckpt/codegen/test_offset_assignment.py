@@ -312,3 +312,20 @@ def test_solver_comes_before_the_search_of_few_blocks_only(
     starts = range(count)
     assign_offsets(starts, [start + 1 for start in starts], [64] * count, deadline=60)
     assert calls == expected
+
+
+def test_two_ended_ejection_search_piles_what_lives_to_the_end_below_the_top() -> None:
+    random = np.random.default_rng(5)
+    starts = random.integers(0, 200, 120)
+    stops, sizes = starts + random.integers(1, 30, 120), random.integers(1, 200, 120)
+    stops[:40] = 240
+    blocks = Blocks(starts, stops, sizes)
+    capacity = blocks.peak() * 11 // 10
+    found = eject_within(starts, stops, sizes, capacity, 5000, random, NO_DEADLINE, stacked=True)
+    assert found is not None
+    assert collisions([*zip(starts, stops, sizes, strict=True)], found.tolist()) == []
+    assert blocks.height(found) <= capacity
+    first, second = np.argsort(starts[:40], kind="stable")[:2]
+    assert found[first] == capacity - sizes[first]
+    assert found[second] == found[first] - sizes[second]
+    assert eject_within(starts, stops, sizes, 1000, 10, random, NO_DEADLINE, stacked=True) is None
