@@ -298,7 +298,10 @@ def searched(
 def ejections(
     blocks: Blocks, best: Integers, enough: int, clock: Clock | None, random: np.random.Generator
 ) -> Iterator[Integers]:
-    """Yield lower and lower packings of ejection searches, by bisection of the capacity."""
+    """Yield lower and lower packings of ejection searches, by bisection of the capacity.
+
+    They are two-ended if enough bytes live to the end.
+    """
     steps = min(EJECTIONS * len(blocks), MOST_EJECTIONS)
     low, high, tries, failed = enough, blocks.height(best), 0, 0
     stacked = int(blocks.size[blocks.end == blocks.end.max()].sum()) > PILED * enough
