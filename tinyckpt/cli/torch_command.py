@@ -64,12 +64,17 @@ def config_job(options: Any) -> int:
         model, batch = model_of_config(options.hf, options.batch)
     except GraphError as error:
         wrong_usage(options, str(error))
+    else:
+        gc.freeze()
     finally:
         if is_on:
             gc.enable()
     job = advise_job if options.device is None else device_job
     job = modules_job if options.modules else job
-    status = job(options, model, [batch])
+    try:
+        status = job(options, model, [batch])
+    finally:
+        gc.unfreeze()
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
     print(f"Weights are in {dtype}, as the file says, and model.config.use_cache is False.")
     return status
