@@ -45,7 +45,6 @@ next_node_number = private_attribute("torch:_C._autograd._get_sequence_nr")
 checkpoint_generator = private_attribute(
     "torch.utils.checkpoint:_checkpoint_without_reentrant_generator"
 )
-aot_export = private_attribute("torch._functorch.aot_autograd:aot_export_joint_with_descriptors")
 current_node = private_attribute("torch._C:_current_autograd_node")
 HigherOrderOperator = private_attribute("torch._ops:HigherOrderOperator")
 OpOverload = private_attribute("torch._ops:OpOverload")
@@ -89,6 +88,8 @@ def exported(
     Raises:
         GraphError: if PyTorch cannot capture it as one graph.
     """
+    # Looked up only here: it imports much of PyTorch's compiler, which no recording needs.
+    export = private_attribute("torch._functorch.aot_autograd:aot_export_joint_with_descriptors")
     name = type(model).__name__
     with (
         ExitStack() as stack,
@@ -99,7 +100,7 @@ def exported(
         KnownValues(),
     ):
         whole = DeduplicatedModule(model, given, first)
-        return aot_export(stack, whole, given).graph_module, whole
+        return export(stack, whole, given).graph_module, whole
 
 
 def joint_of_export(graph: fx.GraphModule, whole: DeduplicatedModule, name: str) -> JointGraph:

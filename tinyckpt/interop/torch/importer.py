@@ -21,7 +21,7 @@ from tinyckpt.base.tree import Template
 from tinyckpt.core.graph import DataNode, Graph, Operator, Phase, Role, TrainingGraph
 from tinyckpt.documents.verifier import check_graph
 from tinyckpt.interop.importer_checks import spec_of
-from tinyckpt.interop.torch.capture import fake_state, is_random, kind_of, storage_of
+from tinyckpt.interop.torch.capture import fake_state, is_random, kind_of, operator_name, storage_of
 from tinyckpt.interop.torch.costs import flops_of, roofline_seconds
 from tinyckpt.interop.torch.fusing import Fused, inlined_by_consumer
 from tinyckpt.interop.torch.joint import JointGraph, is_getitem
@@ -34,7 +34,7 @@ Cost = Literal["flops", "roofline", "measured"]
 BEGIN = "backward_begins"  # the operator between forward and backward pass
 STATE = "generator_state"  # the operator before one that draws random numbers
 # Inductor draws all seeds of a step at once, and its random operators are functions of a seed.
-SEEDS = torch.ops.prims.inductor_seeds.default
+SEEDS = "prims.inductor_seeds.default"
 ROLES: dict[str, Role] = {"parameter": "parameter", "buffer": "constant", "argument": "input"}
 
 
@@ -198,7 +198,7 @@ class FxGraphBuilder:
     ) -> None:
         """Add a node's operator, with its results."""
         inputs = [data for source in self.sources_of(node) for data in self.values[source]]
-        is_seeds, workspace = node.target is SEEDS, measured.workspace
+        is_seeds, workspace = operator_name(node.target) == SEEDS, measured.workspace
         if is_random(node) and not is_seeds:
             inputs.append(self.add_state(node, forward))
             # A recomputation saves the generator's current state meanwhile, as workspace.

@@ -18,9 +18,6 @@ from tinyckpt.interop.torch.known_values import tree_leaves, tree_map
 from tinyckpt.interop.torch.validate_model import is_symbolic
 from tinyckpt.interop.torch.versions import private_attribute
 
-has_free_unbacked_symbols = private_attribute(
-    "torch.fx.experimental.symbolic_shapes:has_free_unbacked_symbols"
-)
 SYMBOLS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
@@ -54,8 +51,10 @@ def is_unbacked(value: Any) -> bool:
     """Whether a symbol or shape is unbacked or a nested tensor's length: unknown in this call."""
     if isinstance(value, torch.Tensor):
         return any(map(is_unbacked, value.shape))
-    nested = isinstance(value, torch.SymInt) and value.node.is_nested_int()
-    return nested or bool(has_free_unbacked_symbols(value))
+    if isinstance(value, torch.SymInt) and value.node.is_nested_int():
+        return True
+    module = "torch.fx.experimental.symbolic_shapes"  # it imports SymPy
+    return bool(private_attribute(f"{module}:has_free_unbacked_symbols")(value))
 
 
 def number_of(symbol: Any) -> Any:
