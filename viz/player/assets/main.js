@@ -183,6 +183,7 @@ export class Player extends Playback {
     this.isAnother = false;
     this.explain();
     this.navigation.fit();
+    this.navigation.show();
     this.controls.rescale();
     this.controls.show();
   }
