@@ -132,8 +132,9 @@ def arena(
     Args:
         schedule: a legal schedule.
         alignment: bytes, a power of two; every offset is a multiple of it.
-        deadline: seconds that the search for a lower packing may take. With none it is short, and
-            its result depends on the arguments only.
+        deadline: seconds that the search for a lower packing may take. With none it does a bounded
+            amount of work, seconds for most and half a minute for thousands of allocations that
+            are hard to pack, and its result depends on the arguments only.
         seed: of the search.
 
     Raises:
