@@ -83,6 +83,8 @@ def eject_within(
     waiting = np.flatnonzero(until == UNPLACED)
     pool = [*zip((-weight[waiting]).tolist(), waiting.tolist(), strict=True)]
     heapify(pool)
+    if not pool:  # all of them are piled
+        return offset
     for step in range(steps):
         if step % CHECKED == 0:
             clock.check()

@@ -329,3 +329,8 @@ def test_two_ended_ejection_search_piles_what_lives_to_the_end_below_the_top() -
     assert found[first] == capacity - sizes[first]
     assert found[second] == found[first] - sizes[second]
     assert eject_within(starts, stops, sizes, 1000, 10, random, NO_DEADLINE, stacked=True) is None
+    every = np.full(120, 240)  # all live to the end: nothing is left to search for
+    within = int(sizes.sum())
+    piled = eject_within(starts, every, sizes, within, 10, random, NO_DEADLINE, stacked=True)
+    assert piled is not None
+    assert collisions([*zip(starts, every, sizes, strict=True)], piled.tolist()) == []
