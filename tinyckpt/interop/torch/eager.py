@@ -48,7 +48,7 @@ from tinyckpt.interop.torch.capture import (
     saved_by,
     storage_of,
 )
-from tinyckpt.interop.torch.infer_shapes import infer
+from tinyckpt.interop.torch.infer_shapes import infer, stand_in
 from tinyckpt.interop.torch.known_values import KnownValues, tree_leaves, tree_map
 from tinyckpt.interop.torch.operator_measurements import DistinctOperators
 from tinyckpt.interop.torch.python_state import tensors_in
@@ -302,7 +302,6 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         self.sources: dict[str, tuple[int, int]] = {}
         self.freed: list[tuple[int, int]] = []
         self.over = False
-        self.off = False
         self.scaled: Any = None
         self.numbers: list[Storage] = []
         self.sums: list[tuple[int, int]] = []
@@ -395,7 +394,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.off or func.namespace == "prim":  # queries, such as a tensor's device
+        if func.namespace == "prim":  # queries, such as a tensor's device
             return infer(self.mode, func, args, kwargs)
         now = self.tick()
         if self.forward and (node := evaluated_node()) != self.node:
@@ -547,13 +546,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         once.
         """
         made = self.made[saved.storage] if saved.storage >= 0 else None
-        before, self.off = self.off, True
-        try:
-            size = value.untyped_storage().nbytes() // max(value.element_size(), 1)
-            flat = torch.empty(size, dtype=value.dtype, device=value.device)
-            stand = flat.as_strided(value.shape, value.stride(), value.storage_offset())
-        finally:
-            self.off = before
+        stand = stand_in(self.mode, value)
         key = address_of(stand)
         if made is not None:
             self.live[key] = saved.storage

@@ -119,6 +119,15 @@ def traits(x: Any) -> tuple[Any, int, bool]:
     return dispatch_keys(x), x.untyped_storage().nbytes(), x.requires_grad
 
 
+def stand_in(mode: Any, value: Any) -> Any:
+    """Return a FakeTensor with the layout of a tensor, in a storage of its own of the same size."""
+    size = value.untyped_storage().nbytes() // max(value.element_size(), 1)
+    with dispatch_disabled():
+        flat = torch.empty(size, dtype=value.dtype, device="meta")
+        meta = flat.as_strided(value.shape, value.stride(), value.storage_offset())
+        return FakeTensor(mode, meta, value.device)
+
+
 def make(mode: Any, entry: Any, operands: list[Any]) -> Any:
     """Make the results of a call on its operands."""
     kind, recipes = entry

@@ -13,6 +13,7 @@ from torch import fx
 
 from tinyckpt.interop.torch.capture import FakeMode
 from tinyckpt.interop.torch.costs import flops_of
+from tinyckpt.interop.torch.infer_shapes import stand_in
 from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.known_values import tree_map
 from tinyckpt.interop.torch.workspace import MeasuredOperator, measure
@@ -53,13 +54,8 @@ class DistinctOperators:
         return node
 
     def stand_in(self, value: Any) -> Any:
-        """Return a FakeTensor with the layout of another, in a storage of its own."""
-        if not isinstance(value, torch.Tensor):
-            return value
-        size = value.untyped_storage().nbytes() // max(value.element_size(), 1)
-        with self.mode, torch.no_grad():
-            made = torch.empty(size, dtype=value.dtype, device=value.device)
-            return made.as_strided(value.shape, value.stride(), value.storage_offset())
+        """Return a stand-in for a tensor; any other value unchanged."""
+        return stand_in(self.mode, value) if isinstance(value, torch.Tensor) else value
 
     def measured(
         self, events: int, measuring: bool
