@@ -12,7 +12,7 @@ bytes are prefix sums of changes per event.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,14 +36,13 @@ class WrappedCall:
             backward reads nothing.
         released: the event at which all that it saved is freed, and its arguments with it.
         given: the storages of its arguments.
-        inside: storages made and saved inside it, each with its last release.
+        inside: storages made and saved inside it, each with its last release; and as arrays.
         copies: storages that its recomputation makes and leaves, each with its last use.
-        replaced: other storages whose last use it changes: earlier values of attributes that it
-            overwrites, and values from outside that it saves.
+        replaced: other storages whose last use it changes, and that: earlier values of attributes
+            that it overwrites, and values from outside that it saves.
+        changes: of the live bytes by what it makes in addition: events, and bytes.
         recompute_peak: peak bytes of its recomputation, beyond the bytes live before it.
         flops: of its recomputation.
-        kept: bytes of buffer copies that are restored for its recomputation.
-        of_buffers: of those that autograd saves then: bytes, and the last use.
     """
 
     begin: int
@@ -51,24 +50,28 @@ class WrappedCall:
     stop: int
     read: int
     released: int
-    given: tuple[int, ...]
+    given: np.ndarray
     inside: dict[int, int]
+    saved: tuple[np.ndarray, np.ndarray]
     copies: dict[int, int]
-    replaced: dict[int, int]
+    replaced: tuple[np.ndarray, np.ndarray]
+    changes: tuple[np.ndarray, np.ndarray]
     recompute_peak: int
     flops: int
-    kept: int = 0
-    of_buffers: tuple[tuple[int, int], ...] = ()
 
 
 class Wrapping:
     """Peak and FLOPs of a step for any choice of wrapped modules.
 
+    Args:
+        recording: of the plain step.
+        names: of the modules to choose from, disjoint ones; None: all whose calls were recorded.
+
     Attributes:
         afterwards: peak bytes after the backward pass, in the optimizer's step.
     """
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, names: Iterable[str] | None = None) -> None:
         self.recording, self.afterwards = recording, 0
         events = len(recording.flops)
         self.last = events - 1
@@ -76,10 +79,14 @@ class Wrapping:
         self.nbytes = np.array([s.nbytes for s in recording.storages], dtype=np.int64)
         self.born = np.array([s.born for s in recording.storages], dtype=np.int64)
         self.workspace = np.array(recording.workspace, dtype=np.int64)
+        self.allocated = np.zeros(self.last + 2, dtype=np.int64)
+        np.add.at(self.allocated, self.born, self.nbytes)
+        for event, nbytes in recording.freed:
+            self.allocated[event + 1] -= nbytes
         self.flops = sum(recording.flops)
         self.modules = {
-            name: tuple(self.wrapped_call(name, called) for called in calls)
-            for name, calls in recording.calls.items()
+            name: tuple(self.wrapped_call(name, called) for called in recording.calls[name])
+            for name in (recording.calls if names is None else names)
         }
         self.fixed = self.ends_all_wrapped()
 
@@ -103,24 +110,29 @@ class Wrapping:
                 # A recomputed value is handed out once.
                 used = self.clamped(each.used if each.reads else each.released)
                 copies[number] = max(copies.get(number, -1), used)
-        buffers = dict(record.sources[f"{name}.{own}"] for own in record.restored.get(name, ()))
-        of_buffers: dict[int, int] = {}
-        for each in saved:
-            if each.storage < 0 and each.source in buffers:
-                used = self.clamped(each.used if each.reads else each.released)
-                of_buffers[each.source] = max(of_buffers.get(each.source, -1), used)
         stays, replaced, going = self.surviving_storages(name, called, read)
         copies |= dict.fromkeys(stays, self.last)
+        buffers = dict(record.sources[f"{name}.{own}"] for own in record.restored.get(name, ()))
+        kept = sum(buffers.values())
+        lives = [(called.begin, released, self.state + kept)]  # first and last event, and bytes
         recompute_peak = flops = 0
         if read < NEVER:
             flops = sum(record.flops[called.begin : stop + 1])
-            recompute_peak = self.recomputation_peak(called.begin, stop, copies, going) + sum(
-                buffers.values()
-            )
+            recompute_peak = self.recomputation_peak(called.begin, stop, copies, going) + kept
+            of_buffers: dict[int, int] = {}  # that autograd saves: the last use
+            for each in saved:
+                if each.storage < 0 and each.source in buffers:
+                    used = self.clamped(each.used if each.reads else each.released)
+                    of_buffers[each.source] = max(of_buffers.get(each.source, -1), used)
+            # Recomputed right before it is read.
+            lives += [(read + 1, max(end, read), buffers[n]) for n, end in of_buffers.items()]
+            lives += [(read + 1, max(end, read), self.nbytes[n]) for n, end in copies.items()]
+        changes = [(first, nbytes) for first, _, nbytes in lives]
+        changes += [(last + 1, -nbytes) for _, last, nbytes in lives]
+        given = np.array([*called.given], dtype=np.int64)
         return WrappedCall(
-            called.begin, called.end, stop, read, released, tuple(sorted(called.given)), inside,
-            copies, replaced, recompute_peak, flops, sum(buffers.values()),
-            tuple((buffers[source], end) for source, end in of_buffers.items()),
+            called.begin, called.end, stop, read, released, given, inside, arrays(inside.items()),
+            copies, arrays(replaced.items()), arrays(changes), recompute_peak, flops,
         )  # fmt: skip
 
     def surviving_storages(
@@ -193,36 +205,23 @@ class Wrapping:
         """Return every storage's last use, of its first evaluation, with some modules wrapped."""
         ends: np.ndarray = self.fixed.copy()
         for module in wrapped:
-            for number, end in module.replaced.items():
-                ends[number] = end
+            numbers, last = module.replaced
+            ends[numbers] = last
         for module in wrapped:
-            given = list(module.given)
-            ends[given] = np.maximum(ends[given], module.released)
+            ends[module.given] = np.maximum(ends[module.given], module.released)
         for name, calls in self.modules.items():
             for module in calls if name not in chosen else ():
-                inside = list(module.inside)
-                ends[inside] = np.maximum(ends[inside], list(module.inside.values()))
+                numbers, last = module.saved
+                ends[numbers] = np.maximum(ends[numbers], last)
         return ends
 
     def live(self, chosen: Collection[str] = ()) -> np.ndarray:
         """Return the bytes live at each event with some modules wrapped, workspace excluded."""
         wrapped = [module for name in chosen for module in self.modules[name]]
-        ends = self.ends(chosen, wrapped)
-        change = np.zeros(self.last + 2, dtype=np.int64)
-        for event, nbytes in self.recording.freed:
-            change[event + 1] -= nbytes
-        np.add.at(change, self.born, self.nbytes)
-        np.subtract.at(change, ends + 1, self.nbytes)
+        change = self.allocated.copy()
+        np.subtract.at(change, self.ends(chosen, wrapped) + 1, self.nbytes)
         for module in wrapped:
-            change[module.begin] += self.state + module.kept
-            change[module.released + 1] -= self.state + module.kept
-            for nbytes, released in module.of_buffers if module.read < NEVER else ():
-                change[module.read + 1] += nbytes
-                change[max(released, module.read) + 1] -= nbytes
-            for storage, released in module.copies.items() if module.read < NEVER else ():
-                # Recomputed right before it is read.
-                change[module.read + 1] += self.nbytes[storage]
-                change[max(released, module.read) + 1] -= self.nbytes[storage]
+            np.add.at(change, *module.changes)
         return np.cumsum(change[:-1])
 
     def evaluate(self, chosen: Collection[str]) -> tuple[int, int]:
@@ -268,3 +267,9 @@ class Wrapping:
                     end = moment(min(storage.alone, module.stop) + 1)
                     found.append(Interval(begin, end, storage.nbytes))
         return found
+
+
+def arrays(pairs: Iterable[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first and the second members of pairs, as arrays."""
+    first, second = np.array(list(pairs), dtype=np.int64).reshape(-1, 2).T
+    return first, second
