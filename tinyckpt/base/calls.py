@@ -64,9 +64,14 @@ def split_call(
     """Split a call's arguments into arrays and static values.
 
     Raises:
-        GraphError: if the function has no such parameters, or a static argument is an array or
-            not hashable.
+        GraphError: if it is no function, or has no such parameters, or if a static argument is an
+            array or not hashable.
     """
+    if not callable(function):
+        raise GraphError(
+            f"expected a function, got a {type(function).__name__}; give the function itself, not "
+            "what it returns"
+        )
     if not named and not static:
         return Call(function, args, named, tuple(range(len(args))))
     static = (static,) if isinstance(static, str) else static

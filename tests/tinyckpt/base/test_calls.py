@@ -33,6 +33,12 @@ def test_static_arguments_and_keywords() -> None:
     assert tc.grad(loss, static="train")(P, X, train=True, scale=2.0)["w"].shape == (3, 3)
 
 
+@pytest.mark.parametrize("make", [tc.build, tc.grad, tc.value_and_grad, tc.jit, tc.check_gradient])
+def test_value_given_for_a_function_is_refused(make: Any) -> None:
+    with pytest.raises(tc.GraphError, match="expected a function, got a float; give the function"):
+        make(3.0) if make in (tc.build, tc.check_gradient) else make(3.0)(X)
+
+
 def test_program_cache_distinguishes_static_values() -> None:
     met = []
 
