@@ -38,10 +38,9 @@ from benchmarks.zoo import operators  # noqa: F401  (before whatever imports tor
 from benchmarks.zoo.collection import SUBJECTS, TABLES, Subject
 from tinyckpt.base.files import write_atomically
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch.advising import RecordedStep, cheapest, distinct_depths, record_step
+from tinyckpt.interop.torch.advising import RecordedStep, cheapest, record_steps
 from tinyckpt.interop.torch.call_with_loss import loss_in, returning_loss
 from tinyckpt.interop.torch.costs import attention_flops
-from tinyckpt.interop.torch.state_rollback import preserving
 
 FOLDER = Path(__file__).parents[2] / "build" / "survey"
 SECONDS = 900  # for one subject
@@ -223,6 +222,7 @@ class Survey:
     def __init__(self, name: str) -> None:
         self.name, self.found = name, {"name": name}
         self.steps: list[RecordedStep] = []  # with modules of the first depth, the second, …
+        self.recorded: Iterator[RecordedStep] = iter(())  # with those of further depths
 
     @contextmanager
     def part(self, what: str) -> Iterator[None]:
@@ -253,7 +253,8 @@ class Survey:
         with self.part("tracker"):
             found["tracker: peak"] = tracked_peak(made(self.name))
         with self.part("advice"):
-            self.steps.append(recorded(made(self.name)))
+            self.recorded = recorded(made(self.name))
+            self.steps.append(next(self.recorded))
             found["advice: plain"] = self.steps[0].wrapping.evaluate(())[0]
             found["advice: modules"] = len(self.steps[0].choosing.names)
         if "advice: error" not in found:
@@ -289,10 +290,10 @@ class Survey:
         """Return advice as ``advise`` does, of steps that are recorded once for all budgets."""
 
         def steps() -> Iterator[RecordedStep]:
-            for place, depth in enumerate(distinct_depths(made(self.name).model)):
-                if place == len(self.steps):
-                    self.steps.append(recorded(made(self.name), depth))
-                yield self.steps[place]
+            yield from self.steps
+            for step in self.recorded:
+                self.steps.append(step)
+                yield step
 
         return cheapest(steps(), lambda step: step.within(budget))
 
@@ -356,21 +357,11 @@ class Survey:
         self.found["within compiled: cost"] = row.planned
 
 
-@preserving
-def record(
-    model: nn.Module, *args: Any, loss: Any, targets: Any, depth: int, **named: Any
-) -> RecordedStep:
-    """Record a step, from which advice for any number of budgets follows."""
-    with returning_loss(model, args, named, loss, targets) as packed:
-        return record_step(model, packed, None, workspace=True, depth=depth)
-
-
-def recorded(subject: Subject, depth: int = 0) -> RecordedStep:
-    """Record a subject's step, with the modules that advice offers first, or with finer ones."""
-    return record(
-        subject.model, *subject.args, loss=subject.loss, targets=subject.targets, depth=depth,
-        **subject.named,
-    )  # fmt: skip
+def recorded(subject: Subject) -> Iterator[RecordedStep]:
+    """Record a subject's step; yield it with the modules that advice offers, then finer ones."""
+    model, loss, targets = subject.model, subject.loss, subject.targets
+    with returning_loss(model, subject.args, subject.named, loss, targets) as packed:
+        yield from record_steps(model, packed, None, True)
 
 
 def dynamo(name: str) -> tuple[str, list[str]]:

@@ -39,7 +39,7 @@ from tests.torch_evaluated_twice import (
 )
 from tests.torch_models import eager_step
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch.advising import RecordedStep, record_step
+from tinyckpt.interop.torch.advising import RecordedStep, record_steps
 from tinyckpt.interop.torch.selective import SAVED, Selective
 from tinyckpt.interop.torch.workspace import allocator_peak
 
@@ -94,7 +94,7 @@ def advice_of(seen: RecordedStep, chosen: Sequence[str]) -> tct.Advice:
 
 def check_promise(make: Callable[[], Made]) -> dict[str, str]:
     """Check that advised modules train as in plain steps; return the reasons of refusals."""
-    seen = record_step(*make(), None, True)
+    seen = next(record_steps(*make(), None, True))
     blocks = [name for name in seen.choosing.names if name.startswith("blocks")]
     plain, peak = trained(known(make))
     assert seen.wrapping.evaluate(())[0] == peak
@@ -163,7 +163,7 @@ def test_advice_lists_refused_modules() -> None:
 def test_source_comments_on_unhandled_side_effects() -> None:
     model, args = trap("batch norm and mean")
     names = [f"blocks.{index}" for index in range(3)]
-    advice = advice_of(seen := record_step(model, args, names, False), names)
+    advice = advice_of(seen := next(record_steps(model, args, names, False)), names)
     assert "# once more: blocks.0.mean, blocks.1.mean, blocks.2.mean." in advice.source
     assert "Advice.apply(model)" in advice.source
     found = seen.within(seen.wrapping.evaluate(names)[0])
@@ -237,7 +237,7 @@ def test_buffers_are_restored_for_any_order_of_passes(
     seeded(1)
     batches = [torch.randn(ROWS, WIDTH) for _ in range(3)]
     names = [f"blocks.{index}" for index in range(3)]
-    advice = advice_of(record_step(made(), (batches[0],), names, False), names)
+    advice = advice_of(next(record_steps(made(), (batches[0],), names, False)), names)
     plain, model = made(), advice.apply(made())
     way(plain, batches)
     way(model, batches)
@@ -263,7 +263,7 @@ def test_buffers_are_restored_when_recomputation_fails() -> None:
     model = Model(Failing).train()
     x = torch.randn(ROWS, WIDTH)
     names = [f"blocks.{index}" for index in range(3)]
-    advice_of(record_step(model, (x,), names, False), names).apply(model)
+    advice_of(next(record_steps(model, (x,), names, False)), names).apply(model)
     loss = model(x)
     before = [(buffer, buffer.clone()) for buffer in model.buffers()]
     Failing.fails = True
@@ -288,7 +288,7 @@ def test_apply_refuses_model_without_restored_buffer() -> None:
 def test_wrapped_model_is_correct_at_another_batch_size() -> None:
     model, args = trap("codebook")
     names = ["blocks.0", "blocks.2"]
-    advice = advice_of(record_step(model, args, names, False), names)
+    advice = advice_of(next(record_steps(model, args, names, False)), names)
     x = torch.randn(5, WIDTH)
     plain, _ = trained((trap("codebook")[0], (x,)))
     found, _ = trained((advice.apply(trap("codebook")[0]), (x,)))
@@ -307,7 +307,7 @@ def test_selective_trains_as_plain(name: str) -> None:
     plain, _ = trained(known(lambda: trap(name)))
     names = tuple(f"blocks.{index}" for index in range(3))
     found = tct.selective(*flat(trap(name)), budget=1.0, modules=names)
-    restored = record_step(*trap(name), names, False).wrapping.recording.restored
+    restored = next(record_steps(*trap(name), names, False)).wrapping.recording.restored
     for saved, peak, cost in found.tried:
         model, args = known(lambda: trap(name))
         wrapped = Selective("M", names, saved, peak, cost, 0, (), tuple(restored.items()))

@@ -25,10 +25,9 @@ from tinyckpt.interop.torch.advice_code import CHECKPOINT, WRAPPED, advice_code,
 from tinyckpt.interop.torch.buffer_snapshots import norms_in, slot_of
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.candidate_modules import (
-    blocks_of,
+    candidates_by_depth,
     core_of,
     modules_to_wrap,
-    record_candidates,
     refusal_lines,
     shortened_list,
     wrap,
@@ -47,7 +46,6 @@ from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planner.model.budget import budget_in_bytes
 
-DEPTHS = 4  # levels of lists in lists whose modules are offered, each after those above
 Budget = str | int | float | Callable[[int, int], int]
 
 
@@ -259,9 +257,7 @@ def advise(
         raise GraphError("advise needs a budget, such as budget='24 GiB total', or a device")
     known = None if device is None else device_of(device)
     with returning_loss(model, args, named, loss, targets) as packed:
-        options = model, packed, modules, workspace, optimizer, known is not None
-        depths = [0] if modules is not None else distinct_depths(model)
-        steps = (record_step(*options, depth=depth) for depth in depths)
+        steps = record_steps(model, packed, modules, workspace, optimizer, known is not None)
         return cheapest(steps, lambda step: step.advise(budget, known))
 
 
@@ -367,21 +363,10 @@ class RecordedStep:
         return BudgetError(text, error.smallest, error.proven)
 
 
-def distinct_depths(model: nn.Module) -> Iterator[int]:
-    """Yield depths for ``blocks_of`` as long as each has other candidates than the one before."""
-    before = None
-    for depth in range(DEPTHS):
-        blocks = blocks_of(model, depth)
-        if blocks == before:
-            return
-        yield depth
-        before = blocks
-
-
 def cheapest(steps: Iterable[RecordedStep], advise: Callable[[RecordedStep], Advice]) -> Advice:
     """Return the cheapest of what is advised for each step, the first one of equals.
 
-    The steps are of one model, each with finer candidates than the one before. No more is recorded
+    The steps are of one model, each with finer candidates than the one before. No more are taken
     once nothing has to be recomputed.
 
     Raises:
@@ -402,28 +387,27 @@ def cheapest(steps: Iterable[RecordedStep], advise: Callable[[RecordedStep], Adv
     return min(found, key=attrgetter("cost"))
 
 
-def record_step(
+def record_steps(
     model: nn.Module,
     args: Sequence[Any],
     modules: Sequence[str] | None,
     workspace: bool,
     optimizer: Optimizer | None = None,
     cuda: bool = False,
-    depth: int = 0,
-) -> RecordedStep:
-    """Record a step and collect the candidate modules; arguments as in ``advise``."""
-    recording, reasons = record_candidates(
-        model, args, modules, workspace and not cuda, depth, cuda=cuda
-    )
-    wrapping, state = Wrapping(recording), 0
-    if optimizer is not None:
-        state, temporaries = optimizer_bytes(optimizer, model, cuda)
-        wrapping.afterwards = trainable_bytes(model) + temporaries
-    usable = [each for each, reason in reasons.items() if not reason]
-    refused = tuple((each, reason) for each, reason in reasons.items() if reason)
-    if modules is None:
-        usable = [n for n in usable if any(call.inside for call in wrapping.modules[n])]
-    return RecordedStep(model, wrapping, ModuleSearch(usable, wrapping.evaluate), refused, state)
+) -> Iterator[RecordedStep]:
+    """Record a step; yield it with the candidates of each depth. Arguments as in ``advise``."""
+    recorded = candidates_by_depth(model, args, modules, workspace and not cuda, cuda=cuda)
+    for recording, reasons in recorded:
+        wrapping, state = Wrapping(recording, reasons), 0
+        if optimizer is not None:
+            state, temporaries = optimizer_bytes(optimizer, model, cuda)
+            wrapping.afterwards = trainable_bytes(model) + temporaries
+        usable = [each for each, reason in reasons.items() if not reason]
+        refused = tuple((each, reason) for each, reason in reasons.items() if reason)
+        if modules is None:
+            usable = [n for n in usable if any(call.inside for call in wrapping.modules[n])]
+        search = ModuleSearch(usable, wrapping.evaluate)
+        yield RecordedStep(model, wrapping, search, refused, state)
 
 
 def resident_bytes(model: nn.Module, sources: int) -> dict[str, int]:

@@ -7,10 +7,10 @@ under several names is one module, whichever name is given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from itertools import pairwise, takewhile
+from itertools import chain, groupby, pairwise, takewhile
 from operator import eq
 from typing import Any
 
@@ -21,7 +21,7 @@ from tinyckpt.base.errors import GraphError, did_you_mean
 from tinyckpt.interop.torch import isolated_worker
 from tinyckpt.interop.torch.buffer_snapshots import contexts, norms_in
 from tinyckpt.interop.torch.capture import meta_on_cpu
-from tinyckpt.interop.torch.check_recomputation import verdicts
+from tinyckpt.interop.torch.check_recomputation import Verdict, verdicts
 from tinyckpt.interop.torch.eager import ModuleCall, Recording, functions_of_cuda, record
 from tinyckpt.interop.torch.known_values import tree_leaves
 from tinyckpt.interop.torch.state_rollback import ObjectState
@@ -29,63 +29,67 @@ from tinyckpt.interop.torch.validate_model import captured, check_measurable, ch
 
 UNCALLED = (nn.ModuleList, nn.ModuleDict)
 LISTS = (*UNCALLED, nn.Sequential)
+DEPTHS = 4  # levels of lists in lists whose modules are offered, each after those above
 NAMED = 6  # the most modules that an error names
 
 
-def record_candidates(
+def candidates_by_depth(
     model: Any,
     args: Sequence[Any],
     modules: Sequence[str] | None,
     workspace: bool,
-    depth: int = 0,
     recomputing: bool = True,
     **options: Any,
-) -> tuple[Recording, dict[str, str]]:
-    """Record a step of a model; return it, and why modules cannot be wrapped, by name.
+) -> Iterator[tuple[Recording, dict[str, str]]]:
+    """Record a step of a model; yield it, and why candidates cannot be wrapped, by name.
 
-    The reason of an eligible module is empty.
+    The reason of an eligible module is empty. Without given candidates, yields the default ones of
+    each depth, see ``blocks_of``, of the same recording.
 
     Args:
         model, args, modules, workspace: as in ``advise``.
-        depth: of the default candidates, see ``blocks_of``.
         recomputing: whether modules are to be recomputed, which not all can be.
         options: of ``eager.record``.
 
     Raises:
-        GraphError: if it is no model, cannot run as a training step, or a module in
-        ``candidate_modules`` cannot be wrapped.
+        GraphError: if it is no model, cannot run as a training step, or a module in ``modules``
+            cannot be wrapped.
     """
     check_model(model)
     name, known = type(model).__name__, modules_of(model)
     if modules is None:
-        names = disjoint_modules(blocks_of(model, depth), known)
+        blocks = (disjoint_modules(blocks_of(model, depth), known) for depth in range(DEPTHS))
+        choices = [each for each, _ in groupby(blocks)]
     else:
         names = list(dict.fromkeys(checked_module_names(modules)))
         check_names(names, known, name)
         check_disjoint(names, known, name)
-    watched = {each: known[each] for each in names}
+        choices = [names]
     check_measurable(model, tree_leaves(tuple(args)), workspace)
-    with meta_on_cpu(model, args) as (args, _):
-        with captured(name, model):  # in the grad mode of the passes
-            state = ObjectState((model, args))
-        recording = record_checked(model, args, watched, workspace, state=state, **options)
-        reasons = {each: call_refusal(known[each], recording.calls[each]) for each in names}
-        usable = {each: known[each] for each in names if not reasons[each]}
-        # What a module makes is counted alike in both.
-        with functions_of_cuda() if options.get("cuda") else nullcontext():
-            found = verdicts(model, args, usable, state) if recomputing else {}
-    for each, verdict in found.items():
-        reasons[each] = verdict.reason or saved_tensor_refusal(recording, each)
-    recording.kept = {
-        each: (verdict.kept, verdict.saves, verdict.dropped)
-        for each, verdict in found.items()
-        if not verdict.reason  # else they are of one of its calls, and the others may make fewer
-    }
-    recording.restored = {each: verdict.restored for each, verdict in found.items()}
-    bad = next((each for each in names if reasons[each]), None)
-    if modules is not None and bad is not None:
-        raise GraphError(f"{name}: {bad} {reasons[bad]}; it cannot be wrapped")
-    return recording, reasons
+    recording: Recording | None = None
+    found: dict[str, Verdict] = {}
+    for names in choices:
+        with meta_on_cpu(model, args) as (given, _):
+            with captured(name, model):  # in the grad mode of the passes
+                state = ObjectState((model, given))
+            if recording is None:
+                watched = {each: known[each] for each in dict.fromkeys(chain(*choices))}
+                recording = record_checked(model, given, watched, workspace, state=state, **options)
+            reasons = {each: call_refusal(known[each], recording.calls[each]) for each in names}
+            usable = {each: known[each] for each in names if not (reasons[each] or each in found)}
+            # What a module makes is counted alike in both.
+            with functions_of_cuda() if options.get("cuda") else nullcontext():
+                found |= verdicts(model, given, usable, state) if recomputing else {}
+        for each in names:
+            if not reasons[each] and (verdict := found.get(each)):
+                reasons[each] = verdict.reason or saved_tensor_refusal(recording, each)
+                recording.restored[each] = verdict.restored
+                if not verdict.reason:  # else they are of one of its calls; others may make fewer
+                    recording.kept[each] = verdict.kept, verdict.saves, verdict.dropped
+        bad = next((each for each in names if reasons[each]), None)
+        if modules is not None and bad is not None:
+            raise GraphError(f"{name}: {bad} {reasons[bad]}; it cannot be wrapped")
+        yield recording, reasons
 
 
 def record_checked(

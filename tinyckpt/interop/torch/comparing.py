@@ -23,7 +23,7 @@ from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.units import size_text
 from tinyckpt.core.replay import replay
-from tinyckpt.interop.torch.advising import RecordedStep, record_step
+from tinyckpt.interop.torch.advising import RecordedStep, record_steps
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.capture import joint_of_graph
 from tinyckpt.interop.torch.codegen_fx import min_cut_backend
@@ -171,7 +171,7 @@ def compare(
     settings = checked_settings(budgets)
     imported = trace(model, *args, loss=loss, targets=targets, **named).imported
     with returning_loss(model, args, named, loss, targets) as packed:
-        advice = record_step(model, packed, None, workspace=True)
+        advice = next(record_steps(model, packed, None, workspace=True))
         taken = [(budget, step_or_error(model, packed, budget)) for budget in settings]
     steps = [(budget, step) for budget, step in taken if isinstance(step, CompiledStep)]
     if steps:

@@ -34,7 +34,7 @@ from tinyckpt.base.errors import BudgetError, GraphError
 from tinyckpt.base.units import size_text
 from tinyckpt.interop.torch import candidate_modules
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
-from tinyckpt.interop.torch.candidate_modules import core_of, modules_to_wrap, record_candidates
+from tinyckpt.interop.torch.candidate_modules import candidates_by_depth, core_of, modules_to_wrap
 from tinyckpt.interop.torch.capture import (
     DispatchMode,
     FakeTensor,
@@ -164,10 +164,11 @@ def offload(
     if device is not None:
         device_of(device)  # for its errors: of a step's memory, devices differ in nothing known
     with returning_loss(model, args, named, loss, targets) as packed:
-        recording, reasons = record_candidates(
+        found = candidates_by_depth(
             model, packed, modules, workspace and not cuda, recomputing=recompute, cuda=cuda
         )
-        plain, flops = Wrapping(recording).evaluate(())
+        recording, reasons = next(found)
+        plain, flops = Wrapping(recording, reasons).evaluate(())
         budget_size = budget_in_bytes(budget, plain, recording.source_bytes)
         restored = {each: own for each, own in recording.restored.items() if own}
         names = in_order_of_calls(recording, reasons)
@@ -214,8 +215,8 @@ def offload(
 
 def in_order_of_calls(recording: Recording, reasons: Mapping[str, str]) -> list[str]:
     """Return the modules that may be wrapped, in the order of their first calls."""
-    begin = {each: calls[0].begin for each, calls in recording.calls.items() if calls}
-    return sorted((each for each in begin if not reasons[each]), key=lambda each: begin[each])
+    usable = (each for each, reason in reasons.items() if not reason)  # a reason if never called
+    return sorted(usable, key=lambda each: recording.calls[each][0].begin)
 
 
 class WriteWatch(DispatchMode):  # type: ignore[misc]

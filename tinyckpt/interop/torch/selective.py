@@ -28,9 +28,9 @@ from tinyckpt.interop.torch import buffer_snapshots
 from tinyckpt.interop.torch.advice_code import selective_code
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.candidate_modules import (
+    candidates_by_depth,
     core_of,
     modules_to_wrap,
-    record_candidates,
     refusal_lines,
 )
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
@@ -178,12 +178,12 @@ def cheapest_saved(
     workspace: bool,
 ) -> Selective:
     """Record a step under each choice of ``SAVED``; arguments as in ``selective``."""
-    recording, reasons = record_candidates(model, args, modules, workspace)
+    recording, reasons = next(candidates_by_depth(model, args, modules, workspace))
     name = type(model).__name__
     chosen = tuple(each for each, reason in reasons.items() if not reason)
     refused = tuple((each, reason) for each, reason in reasons.items() if reason)
     restored = {each: own for each, own in recording.restored.items() if own}
-    plain, flops = Wrapping(recording).evaluate(())
+    plain, flops = Wrapping(recording, reasons).evaluate(())
     budget_size = budget_in_bytes(budget, plain, recording.source_bytes)
     tried = []
     for saved, operators in SAVED.items():
