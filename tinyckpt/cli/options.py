@@ -95,6 +95,11 @@ def policy_name(text: str) -> str:
     return text
 
 
+def opened_first(text: str) -> str:
+    """Validate what a page opens with: a policy, or a view of several."""
+    return text if text in ("difference", "all") else policy_name(text)
+
+
 def known_policy(text: str) -> str:
     """Validate the name of a policy, where a function in a file is not accepted."""
     if ".py:" in text:
@@ -341,7 +346,8 @@ COMMANDS = {
     ]),
     "play": Command("write policies as one HTML page that steps, scrubs and plays", [
         NETWORK_OR_TRACE, POLICIES_IN_TURN, *PLANNING, *PAGE,
-        option("--show POLICY", "what is open at first: a policy, difference, or all"),
+        option("--show POLICY", "what is open at first: a policy, difference, or all",
+               type=opened_first),
         option("--stop", "the moment at which the page opens", default="peak", choices=STOPS,
                type=stop_of),
     ]),

@@ -44,6 +44,8 @@ def test_play_opens_at_the_policy_and_moment_that_are_named(
         ("difference", []),
         ("policy", ["--show", "sqrt_n", "--stop", "first recomputation"]),
         ("in a word", ["--stop", "recomputation"]),
+        ("by name", ["--show", "difference"]),
+        ("all", ["--show", "all"]),
     ):
         assert main([*two, *own]) == 0
         found = re.search(r'"opening":\s*(\{\s*"show[^}]*\})', page.read_text(encoding="utf-8"))
@@ -53,6 +55,8 @@ def test_play_opens_at_the_policy_and_moment_that_are_named(
         "difference": {"show": "difference", "stop": "peak"},
         "policy": {"show": 1, "stop": "first recomputation"},
         "in a word": {"show": "difference", "stop": "first recomputation"},
+        "by name": {"show": "difference", "stop": "peak"},
+        "all": {"show": "all", "stop": "peak"},
     }
     with pytest.raises(SystemExit):
         main([*two, "--stop", "recomputatoin"])
