@@ -372,7 +372,9 @@ def end_card(story: Story, command: str, theme: Theme) -> Patch:
         wide = longest * now.peak / story.highest
         marks.append(Rect(left, y, max(wide, 2), 30, 4, theme.kept))
         work = work_of(story, row)
-        done = f"{count_text(round(work))} computed" if story.in_nodes else cost_text(work, "FLOPs")
+        done = (
+            f"{count_text(round(work))} computed" if story.in_nodes else cost_text(work, story.unit)
+        )
         text = f"{amount_text(story, now.peak)} in memory, {done}"
         size = 18 if left + longest + 12 + font("SemiBold", 18).getlength(text) < WIDTH - 8 else 15
         marks.append(Text(left + 12 + wide, y + 15 + 0.4 * size, text, size, theme.ink, True))

@@ -20,6 +20,7 @@ from tinyckpt.core.costs import evaluations, flops
 from tinyckpt.core.lowering import evaluated_once
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS
+from tinyckpt.planner.model.cost_models import given
 
 from ..layout.drawn_nodes import printable
 from ..layout.partition import Part, anatomy_of, parts_by_scope, parts_of
@@ -128,8 +129,9 @@ class Story:
         noun: of a tile: "layer", or "block" where it stands for several operators.
         traces: one per row.
         kept: for every row the tiles whose values it saves; None where it saves all.
-        in_nodes: whether memory is counted in values, and work in evaluations; else they are bytes
-            and FLOPs.
+        in_nodes: whether memory is counted in values, and work in evaluations; else memory is in
+            bytes.
+        unit: of work.
         highest: the largest amount of memory of any row.
         full: for every tile the most bytes of it that are in memory while another is computed.
         intervals: for every row its moments between boundaries that all rows share: each
@@ -142,6 +144,7 @@ class Story:
     traces: tuple[Trace, ...]
     kept: tuple[tuple[int, ...] | None, ...]
     in_nodes: bool
+    unit: str
     highest: int
     full: tuple[int, ...]
     intervals: tuple[tuple[tuple[RowMoment, ...], ...], ...]
@@ -173,7 +176,7 @@ def story_of(traces: Trace | Sequence[Trace], most: int = 2) -> Story:
 
     Raises:
         OptionError: if there are more, or none, or they are of two graphs, or of one without a
-            backward pass.
+            backward pass, or without memory.
     """
     listed = as_list(traces)
     if not 1 <= len(listed) <= most or any(not trace.steps for trace in listed):
@@ -188,7 +191,7 @@ def story_of(traces: Trace | Sequence[Trace], most: int = 2) -> Story:
         listed.insert(0, replay(evaluated_once(graph, "store_all")))
     tiles, noun = tiles_of(graph)
     in_nodes = counts_nodes(listed)
-    costs = evaluations(graph) if in_nodes else flops(graph)
+    costs = evaluations(graph) if in_nodes else work_of_operators(graph)
     rows = [RowReader(trace, tiles, in_nodes, costs) for trace in listed]
     full = tuple(
         max(most) or 1 for most in zip(*(row.most_resident() for row in rows), strict=True)
@@ -196,9 +199,19 @@ def story_of(traces: Trace | Sequence[Trace], most: int = 2) -> Story:
     ends = set[int]().union(*(row.boundaries() for row in rows))
     intervals = tuple(tuple(row.intervals(ends, full)) for row in rows)
     highest = max(max(live_of(trace, in_nodes)) for trace in listed)
+    if not highest:
+        raise OptionError(f"all values of {graph.name} are of 0 bytes: there is no memory to show")
     kept = tuple(kept_of(trace, tiles) for trace in listed)
     moments = tuple(told(intervals))
-    return Story(tiles, noun, tuple(listed), kept, in_nodes, highest, full, intervals, moments)
+    return Story(
+        tiles, noun, tuple(listed), kept, in_nodes, costs.unit, highest, full, intervals, moments
+    )
+
+
+def work_of_operators(graph: Graph) -> Costs:
+    """Return the FLOPs of a graph's operators; of a profile without them, the costs that it has."""
+    known = (flops(graph), given(graph))
+    return next((costs for costs in known if any(costs.operators)), evaluations(graph))
 
 
 def tiles_of(graph: Graph) -> tuple[tuple[Tile, ...], str]:

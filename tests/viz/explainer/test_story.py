@@ -1,11 +1,15 @@
 """The explainer's story: every number of it is the trace's own."""
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyckpt as tc
 from tests.random_dags import training_graphs
+from tinyckpt.base.errors import OptionError
 from viz.explainer import delays_of
 from viz.explainer.drawing import caption_of, heading_of, results_of
 from viz.explainer.story import MOST_TILES, RowMoment, Story, story_of
@@ -90,7 +94,7 @@ def test_heading_leaves_out_what_stays_until_it_is_read() -> None:
 
 def check(story: Story) -> None:
     """Each number of the last moment is its trace's, and none on the way exceeds it."""
-    flops = tc.cost.evaluations if story.in_nodes else tc.cost.flops
+    flops = tc.cost.evaluations if story.unit == "evaluations" else tc.cost.flops
     for place, trace in enumerate(story.traces):
         last = story.moments[-1].rows[place]
         weights = flops(trace.graph).operators
@@ -161,3 +165,44 @@ def test_story_of_two_policies_lets_each_wait_for_the_other() -> None:
 def test_what_has_no_story_is_refused(traces: object, text: str) -> None:
     with pytest.raises(tc.OptionError, match=text):
         story_of(traces())  # type: ignore[operator]
+
+
+def profile(folder: Path, costs: list[float], sizes: tuple[int, int] = (8, 16)) -> tc.Graph:
+    """A graph of two layers whose operators have costs, and no FLOPs."""
+    data = [("x", 8), ("h", sizes[0]), ("y", sizes[1]), ("dy", sizes[1]), ("dh", sizes[0])]
+    operators = [
+        ("f", ["x"], ["h"], "forward"), ("g", ["h"], ["y"], "forward"),
+        ("dg", ["h", "y"], ["dy"], "backward"), ("df", ["h", "dy"], ["dh"], "backward"),
+    ]  # fmt: skip
+    document = {
+        "schema": "tinyckpt.graph",
+        "version": 2,
+        "name": "profiled",
+        "gradients": ["dh"],
+        "data": [{"name": name, "bytes": size} for name, size in data],
+        "operators": [
+            {"name": name, "inputs": read, "outputs": made, "phase": phase, "cost": cost}
+            for (name, read, made, phase), cost in zip(operators, costs, strict=True)
+        ],
+    }
+    path = folder / "profile.json"
+    path.write_text(json.dumps(document))
+    return tc.load_graph(path)
+
+
+@pytest.mark.parametrize(
+    ("costs", "unit", "work"),
+    [([3.5, 1.0, 2.0, 0.5], "cost", 7.0), ([0.0] * 4, "evaluations", 4)],
+    ids=["a profile's costs", "no costs"],
+)
+def test_work_without_flops_is_the_costs_of_the_graph(
+    costs: list[float], unit: str, work: float, tmp_path: Path
+) -> None:
+    story = story_of(replayed(profile(tmp_path, costs), "store_all"))
+    assert (story.unit, sum(story.moments[-1].rows[1].done)) == (unit, work)
+    assert [words for words, _ in results_of(story)][1] == "No more work."
+
+
+def test_graph_without_memory_has_no_story(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="all values of profiled are of 0 bytes"):
+        story_of(replayed(profile(tmp_path, [1.0] * 4, sizes=(0, 0)), "store_all"))
