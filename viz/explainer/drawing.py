@@ -32,7 +32,7 @@ TANK = 600, 18, 64, 142  # left, top, width, height
 CARD_WORDS = 212  # pixels: room for the words before the bars of the end card
 MOST_SLICES = 40  # values in a tank that are drawn one by one
 LEGEND = 424
-RESULTS = [*BANDS].index("results")
+RESULTS, WORKSPACE = ([*BANDS].index(name) for name in ("results", "workspace"))
 WAITS = "The gradient waits for the other one"
 
 
@@ -88,24 +88,36 @@ def heading_of(story: Story, row: int) -> str:
     """Return what a row keeps, as a heading."""
     kept, count, noun = story.kept[row], len(story.tiles), story.noun
     if kept is None:
-        return "Keep everything"
+        return "Move values to host memory, and back" if offloads(story, row) else "Keep everything"
     if not kept:
         return "Keep nothing, compute all of it again"
     period = kept[0] + 1
     regular = range(kept[0], count - 1, period)
     # After the last of them nothing has to be computed again: it is kept until it is read.
     before = [place for place in kept if place <= regular[-1]] if regular else []
-    if before == [*regular] and (len(regular) > 1 or len(kept) == len(before)):
+    if len(kept) == 1 < count:
+        return f"Keep {noun} {kept[0] + 1}, compute the rest again"
+    if before == [*regular] and len(regular) > 1:
         every = f"every {ordinal(period)} {noun}" if period > 1 else f"a part of every {noun}"
         return f"Keep {every}, compute the rest again"
     some = f"{len(kept)} of {count} {noun}s" if len(kept) < count else "some values"
     return f"Keep {some}, compute the rest again"
 
 
+def offloads(story: Story, row: int) -> bool:
+    """Whether a row offloads values to host memory."""
+    return any(story.traces[row].host)
+
+
 def subtitle_of(story: Story, row: int) -> str:
     """Return what a row is, below its heading."""
+    policy = story.traces[row].schedule.policy
     if story.kept[row] is not None:
-        return f"gradient checkpointing: {story.traces[row].schedule.policy}"
+        return f"gradient checkpointing: {policy}"
+    if offloads(story, row):
+        return f"offloading: {policy}; nothing is computed again"
+    if row and policy != "store_all":
+        return f"{policy}: here it computes nothing again"
     count, name = len(story.tiles), what_of(story.traces[0])
     several = f"{count} {story.noun}{'s' if count > 1 else ''}"
     unnamed = name == "loss" or name.startswith("chain of")
@@ -137,8 +149,9 @@ def caption_of(story: Story, moment: Moment, row: int) -> str:
         return "The loss is known; its gradient goes back"
     if now.gradient is not None:
         return f"The gradient of {noun} {now.gradient + 1}"
-    kept = story.kept[row]
-    return f"Every {noun}'s output stays" if kept is None else "The others are thrown away"
+    if story.kept[row] is not None:
+        return "The others are thrown away"
+    return "The others wait on the host" if offloads(story, row) else f"Every {noun}'s output stays"
 
 
 def amount_text(story: Story, amount: int) -> str:
@@ -332,21 +345,27 @@ def legend_patch(story: Story, theme: Theme) -> Patch:
     """Return the legend."""
     marks: list[Mark] = []
     x = float(LEFT)
+    shown = np.max([row.bands for moment in story.moments for row in moment.rows], axis=0)
+    only_moved = offloads(story, -1) and story.kept[-1] is None
     entries = [
         ("in memory", theme.kept, theme.kept),
-        ("thrown away", theme.background, theme.muted),
+        ("on the host" if only_moved else "thrown away", theme.background, theme.muted),
         ("computed again", theme.recomputed, theme.ink),
         ("gradient, going back", theme.gradient, theme.gradient),
     ]
-    if any(row.bands[RESULTS] for moment in story.moments for row in moment.rows):
+    if shown[RESULTS]:
         entries.append(("result", theme.staying, theme.staying))
-    for words, fill, stroke in entries:
+    if shown[WORKSPACE]:
+        entries.append(("workspace", theme.workspace, theme.workspace))
+    lengths = [20 + font("Regular", 14).getlength(words) for words, _, _ in entries]
+    gap = min(26.0, (WIDTH - 2 * LEFT - sum(lengths)) / (len(entries) - 1))
+    for (words, fill, stroke), length in zip(entries, lengths, strict=True):
         marks.append(Rect(x, LEGEND, 14, 14, 3, fill, stroke))
         if fill == theme.recomputed:
             marks.append(Line(((x + 3, LEGEND + 11), (x + 9, LEGEND + 2)), theme.kept, 1.2))
             marks.append(Line(((x + 8, LEGEND + 12), (x + 12, LEGEND + 6)), theme.kept, 1.2))
         marks.append(Text(x + 20, LEGEND + 12, words, 14, theme.muted))
-        x += 20 + font("Regular", 14).getlength(words) + 26
+        x += length + gap
     return Patch((LEFT - 2, LEGEND - 4, WIDTH - LEFT, 24), tuple(marks))
 
 

@@ -22,7 +22,7 @@ from tinyckpt.core.lowering import evaluated_once
 from tinyckpt.core.replay import replay
 from tinyckpt.planner.model.budget import parse_written_budget
 
-from ..explainer.drawing import heading_of, subtitle_of, work_of
+from ..explainer.drawing import heading_of, offloads, subtitle_of, work_of
 from ..explainer.story import RowMoment, Story, story_of
 from ..scene import as_list, what_of
 
@@ -170,6 +170,7 @@ def encoded(
             "heading": heading_of(story, row),
             "subtitle": subtitle_of(story, row),
             "kept": None if (kept := story.kept[row]) is None else [*kept],
+            **({"host": True} if offloads(story, row) else {}),
             "peak": trace.peak_nodes if story.in_nodes else trace.peak_bytes,
             "work": works[row],
             "moments": texts[keys[row]],

@@ -108,6 +108,22 @@ def test_tank_has_room_for_its_words_and_results_their_own_colour() -> None:
         assert "result" in words
 
 
+@pytest.mark.parametrize(
+    ("name", "policy", "legend"),
+    [
+        ("chain of 16", "sqrt_n", ["thrown away", "result"]),
+        ("chain of 16", "offload", ["on the host", "result"]),
+        ("U-Net", "sqrt_n", ["thrown away", "result", "workspace"]),
+    ],
+)
+def test_legend_names_what_occurs(name: str, policy: str, legend: list[str]) -> None:
+    story = story_of(tc.replay(tc.plan(GRAPHS[name](), policy)))
+    *_, patch = picture(story, 0, THEMES["light"])
+    said = [mark.text for mark in patch.marks if isinstance(mark, Text)]
+    usual = ("in memory", "computed again", "gradient, going back")
+    assert [words for words in said if words not in usual] == legend
+
+
 def test_first_frame_says_what_each_row_does_and_bars_say_that_they_count_work(
     trace: tc.Trace,
 ) -> None:

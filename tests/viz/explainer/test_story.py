@@ -11,7 +11,7 @@ import tinyckpt as tc
 from tests.random_dags import training_graphs
 from tinyckpt.base.errors import OptionError
 from viz.explainer import delays_of
-from viz.explainer.drawing import caption_of, heading_of, results_of
+from viz.explainer.drawing import caption_of, heading_of, results_of, subtitle_of
 from viz.explainer.story import MOST_TILES, RowMoment, Story, story_of
 
 
@@ -75,12 +75,33 @@ def test_chain_of_16_takes_13_seconds() -> None:
         (tc.networks.chain(5), "recompute_all", "Keep nothing, compute all of it again"),
         (tc.networks.chain(9), "sqrt_n", "Keep every 3rd layer, compute the rest again"),
         (tc.networks.chain(16), "store_all", "Keep everything"),
+        (tc.networks.chain(3), "sqrt_n", "Keep layer 2, compute the rest again"),
+        (tc.networks.chain(8), "offload", "Move values to host memory, and back"),
         (tc.networks.unet(), "sqrt_n", "Keep 6 of 10 blocks, compute the rest again"),
     ],
-    ids=["recompute_all", "every third", "store_all", "unet"],
+    ids=["recompute_all", "every third", "store_all", "one", "offload", "unet"],
 )
 def test_heading_says_what_a_policy_keeps(graph: tc.Graph, policy: str, heading: str) -> None:
     assert heading_of(story_of(replayed(graph, policy)), 1) == heading
+
+
+@pytest.mark.parametrize(
+    ("policy", "subtitle", "caption"),
+    [
+        ("sqrt_n", "sqrt_n: here it computes nothing again", "Every layer's output stays"),
+        ("store_all", "a step of training, 2 layers", "Every layer's output stays"),
+        (
+            "offload",
+            "offloading: offload; nothing is computed again",
+            "The others wait on the host",
+        ),
+    ],
+)
+def test_row_that_recomputes_nothing_says_why(policy: str, subtitle: str, caption: str) -> None:
+    story = story_of(replayed(tc.networks.chain(2), policy))
+    assert subtitle_of(story, 0) == "a step of training, 2 layers"
+    assert subtitle_of(story, 1) == subtitle
+    assert caption_of(story, story.moments[0], 1) == caption
 
 
 @pytest.mark.long

@@ -162,6 +162,26 @@ def test_links_in_the_text_and_attributes_drive_the_widget(show: Show) -> None:
     assert page.url.endswith("#x")
 
 
+@pytest.mark.parametrize(
+    ("network", "policy", "legend"),
+    [
+        ("chain:4", "offload", ["on the host", "result"]),
+        ("unet", "sqrt_n", ["thrown away", "result", "workspace"]),
+    ],
+)
+def test_legend_and_caption_name_what_occurs(
+    network: str, policy: str, legend: list[str], show: Show
+) -> None:
+    graph, _ = tc.networks.network_from_text(network)
+    page = show(tc.replay(tc.plan(graph, policy)), stop="start")
+    said = page.locator(".legend li >> visible=true").all_inner_texts()
+    usual = ("in memory", "computed again", "gradient, going back")
+    assert [words for words in said if words not in usual] == legend
+    page.locator("input[type=range]").press("ArrowRight")
+    words = "wait on the host" if policy == "offload" else "are thrown away"
+    assert page.locator(".caption >> nth=1").inner_text() == f"The others {words}"
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("attributes", "peaks"),

@@ -22,6 +22,7 @@ import { countText, sizeText } from "../../player/assets/format.js";
  * @property {string} heading
  * @property {string} subtitle
  * @property {number[] | null} kept
+ * @property {boolean} [host] Whether it offloads values to host memory.
  * @property {number} peak
  * @property {number} work
  * @property {string} moments
@@ -44,7 +45,8 @@ import { countText, sizeText } from "../../player/assets/format.js";
 const BASE64 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
 const AGAIN_SYMBOL = 32; // the symbol of a tile's recomputed values, after its own
 export const RESULTS = "%";
-const MEMORY = `*+${RESULTS}!^`; // outside of tiles, gradients, results, workspace, the peak so far
+export const WORKSPACE = "!";
+const MEMORY = `*+${RESULTS}${WORKSPACE}^`; // outside of tiles, gradients, results, workspace, the peak so far
 const WORKS = "()~"; // as much as before
 const WORKS_WITH_DIGITS = "[]=";
 export const STOP_NAMES = ["start", "peak", "first recomputation", "end"];
@@ -245,7 +247,8 @@ export function sentenceOf({ noun }, row, state, phase) {
   }
   if (phase === "turn") return "The loss is known; its gradient goes back";
   if (state.gradient !== null) return `The gradient of ${noun} ${state.gradient + 1}`;
-  return row.kept === null ? `Every ${noun}'s output stays` : "The others are thrown away";
+  if (row.kept !== null) return "The others are thrown away";
+  return row.host ? "The others wait on the host" : `Every ${noun}'s output stays`;
 }
 
 /** What a row saves and costs, compared with another: three sentences.

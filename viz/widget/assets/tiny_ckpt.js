@@ -7,6 +7,7 @@ import {
   intervalsOf,
   inStep,
   RESULTS,
+  WORKSPACE,
   resultsOf,
   secondsOf,
   STOP_NAMES,
@@ -37,7 +38,9 @@ const LEGEND = [
   ],
   ["gradient, going back", '<rect class="gradient" width="16" height="16" rx="3"/>'],
   ["result", '<rect class="staying" width="16" height="16" rx="3"/>'],
+  ["workspace", '<rect class="workspace" width="16" height="16" rx="3"/>'],
 ];
+const SOMETIMES = [RESULTS, WORKSPACE]; // the last of the legend: shown where the data have them
 const FACTORS = { "": 1, k: 1e3, m: 1e6, g: 1e9, t: 1e12, ki: 2 ** 10, mi: 2 ** 20, gi: 2 ** 30, ti: 2 ** 40 };
 
 /** A budget as an amount: a number of values or bytes, "50 %" of store-all's peak, "1.5 GiB".
@@ -186,8 +189,11 @@ class TinyCkpt extends HTMLElement {
   set data(data) {
     this.pause();
     this.traceData = checkedData(data);
-    const results = data.rows.some(({ moments }) => moments.includes(RESULTS));
-    this.shadowRoot.querySelector(".legend li:last-child").toggleAttribute("hidden", !results);
+    const entries = this.shadowRoot.querySelectorAll(".legend li");
+    SOMETIMES.forEach((symbol, place) => {
+      const isThere = data.rows.some(({ moments }) => moments.includes(symbol));
+      entries[entries.length - SOMETIMES.length + place].toggleAttribute("hidden", !isThere);
+    });
     this.moments = [];
     this.picked = null;
     if (this.isConnected) this.choose();
@@ -334,6 +340,9 @@ class TinyCkpt extends HTMLElement {
     );
     const shown = this.row;
     const upper = rows[this.shownRows[0]];
+    const { host, kept } = rows[shown];
+    const [, hollow] = this.shadowRoot.querySelectorAll(".legend li");
+    hollow.lastChild.textContent = host && kept === null ? "on the host" : "thrown away";
     const { schedules, result, slider } = this.parts;
     schedules.hidden = rows.length < 3;
     schedules.replaceChildren(
@@ -356,7 +365,6 @@ class TinyCkpt extends HTMLElement {
     slider.max = String(this.moments.length - 1);
     const keeps = this.parts.rows.lastElementChild.querySelector(".keeps");
     if (!this.hasAttribute("keep")) return;
-    const { kept } = rows[shown];
     for (let tile = 0; tile < this.traceData.tiles; tile++) {
       const button = document.createElement("button");
       button.type = "button";
