@@ -372,7 +372,9 @@ def subtitles_of(trace: Trace) -> list[str]:
 def what_of(trace: Trace) -> str:
     """Return a description of the trained network."""
     name, _, size = trace.graph.name.partition(":")
-    return one_line(f"chain of {size} layers" if name == "chain" else trace.graph.name)
+    if name == "chain":
+        return one_line(f"chain of {size} layer{'' if size == '1' else 's'}")
+    return one_line(trace.graph.name)
 
 
 def cost_of(trace: Trace) -> str:

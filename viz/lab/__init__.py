@@ -120,7 +120,7 @@ def lab(
         theme, title, labels, group: as in ``viz.player``.
         measured: measured memory, as in ``viz.player``.
         show: the schedule that is shown first: a policy by name, or the best within a budget as in
-            ``tc.plan``; by default sqrt-n, where it recomputes anything. Not with a challenge.
+            ``tc.plan``; by default sqrt-n, where it saves memory. Not with a challenge.
         progress: called as ``progress(policy, points)`` after every attempt of the search.
 
     Raises:
@@ -177,12 +177,13 @@ def lab(
 def first_shown(offered: Choices, show: str | int | float | None) -> tuple[Trace, int | None]:
     """Return the page's first trace, and its budget in bytes if it is shown for one.
 
-    Without a wish: sqrt-n, else any policy that recomputes, else mid-frontier.
+    Without a wish: sqrt-n, or of other policies the first that saves memory, else mid-frontier.
     """
     named = dict(offered.named)
     if show is None:
-        for trace in (named.get("sqrt_n"), *named.values()):
-            if trace is not None and trace.recomputations:
+        most = offered.points[-1].peak  # of the cheapest
+        for trace in [named["sqrt_n"]] if "sqrt_n" in named else named.values():
+            if trace.peak_bytes < most:
                 return trace, None
         budget = offered.points[len(offered.points) // 2].peak
     elif isinstance(show, str) and show in named:

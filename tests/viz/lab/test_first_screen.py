@@ -79,6 +79,27 @@ def test_first_screen_answers_without_scrolling(
     assert_accessible(page)
 
 
+@pytest.mark.parametrize(
+    ("network", "sentence", "cost"),
+    [
+        ("chain:1", "A chain of 1 layer needs 3 values to train. Nothing can use less.", "no work"),
+        ("mlp:6x64", "mlp:6x64 needs 216 KiB to train. No plan found uses less.", "no work"),
+        # Here sqrt-n saves no memory, and other plans do.
+        (
+            "branching:3x16",
+            "branching:3x16 needs 24.0 KiB to train. Drag the line to use less.",
+            "4.2 % more work",
+        ),
+    ],
+)
+def test_plan_that_saves_no_memory_is_not_the_first(
+    network: str, sentence: str, cost: str, lab: OpenLab
+) -> None:
+    page = lab(network)
+    assert page.inner_text("h1") == sentence
+    assert page.inner_text(".callout span").startswith(cost)
+
+
 def test_budget_is_dragged_by_mouse_keys_and_finger(lab: OpenLab) -> None:
     page = lab("chain:16")
     assert page.inner_text("h1").startswith("A chain of 16 layers needs 18 values to train.")

@@ -97,9 +97,13 @@ export class Lab extends Player {
     const { offers } = this;
     const { graph, lab } = offers;
     const isTrained = graph.operators.names.length > graph.forward_count;
+    const least = Math.min(...[...offers.points, ...offers.named].map(({ peak }) => peak));
+    let request = this.asked.hidden ? "Save less of it." : "Drag the line to use less.";
+    if (least >= offers.stored.peak)
+      request = lab.smallest >= offers.stored.peak ? "Nothing can use less." : "No plan found uses less.";
     setText(
       document.querySelector("h1"),
-      `${lab.subject ?? graph.name} needs ${valuesText(offers, offers.stored.peak)} to ${isTrained ? "train" : "run"}. ${this.asked.hidden ? "Save less of it." : "Drag the line to use less."}`,
+      `${lab.subject ?? graph.name} needs ${valuesText(offers, offers.stored.peak)} to ${isTrained ? "train" : "run"}. ${request}`,
     );
     const grey = this.asked.beside === offers.stored ? "everything is saved" : "the best answer";
     setText(

@@ -267,7 +267,7 @@ export class Offers {
   subtitle(choice) {
     const { steps, replay, checkpoints, cost } = this.plan(choice);
     const [name, size] = this.graph.name.split(":");
-    const what = name === "chain" ? `chain of ${size} layers` : this.graph.name;
+    const what = name === "chain" ? `chain of ${size} layer${size === "1" ? "" : "s"}` : this.graph.name;
     const once = replay.evaluations - replay.recomputations;
     const ratio = (replay.evaluations / Math.max(once, 1)).toFixed(2);
     const own =
