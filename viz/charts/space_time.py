@@ -224,17 +224,17 @@ def draw_legend(
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    held = "value held" if detailed else "held (stronger: more of it)"
+    live = "value in memory" if detailed else "in memory (stronger: more of it)"
     kinds = {mark.kind for book in ledgers for mark in book.marks}
     bars = {(bar.recomputed, bar.on_host) for book in ledgers for bar in book.bars}
     entries = (
         (EvaluationKind.FORWARD in kinds, "forward evaluation", colours.evaluation),
         (EvaluationKind.RECOMPUTATION in kinds, "recomputation", colours.recomputing),
         (EvaluationKind.BACKWARD in kinds, "backward evaluation", colours.gradient),
-        (any(not again for again, _ in bars), held, colours.kept),
-        (any(again for again, _ in bars), "held, recomputed", colours.recomputed),
+        (any(not again for again, _ in bars), live, colours.kept),
+        (any(again for again, _ in bars), "in memory, recomputed", colours.recomputed),
     )
-    strokes = {"recomputation": colours.background, "held, recomputed": colours.kept}
+    strokes = {"recomputation": colours.background, "in memory, recomputed": colours.kept}
     handles: list[Any] = [
         Patch(label=text, **hatched(fill, strokes[text]))
         if detailed and text in strokes

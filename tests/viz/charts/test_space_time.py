@@ -81,8 +81,8 @@ def test_compared_ledgers_share_a_time_scale() -> None:
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert names == [*(f"f{i}" for i in range(1, 17)), "loss"]
     assert legend_of(figure.legends[0]) == [
-        "forward evaluation", "recomputation", "backward evaluation", "value held",
-        "held, recomputed",
+        "forward evaluation", "recomputation", "backward evaluation", "value in memory",
+        "in memory, recomputed",
     ]  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def test_large_ledger_is_drawn_as_an_image() -> None:
             assert tuple(image[mark.row, mark.at * 1000 // longest]) == LIGHT.recomputing
     figure = ledger_figure([trace], LIGHT)
     assert len(figure.axes[0].images) == 1
-    assert "held (stronger: more of it)" in legend_of(figure.legends[0])
+    assert "in memory (stronger: more of it)" in legend_of(figure.legends[0])
 
 
 def test_shade_grows_with_live_share() -> None:
