@@ -1,13 +1,16 @@
 """First screen of the lab: a sentence, memory, the budget as a line on it, bars, few controls."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.viz.conftest import assert_accessible
+import tinyckpt as tc
+from tests.viz.conftest import Open, assert_accessible
 from tests.viz.lab.conftest import OpenLab
 from tests.viz.lab.lab_driver import STATE
 from tests.viz.player.player_driver import SMALL, until
+from tinyckpt import viz
 
 pytestmark = pytest.mark.browser
 PHONE: dict[str, Any] = {
@@ -98,6 +101,15 @@ def test_plan_that_saves_no_memory_is_not_the_first(
     page = lab(network)
     assert page.inner_text("h1") == sentence
     assert page.inner_text(".callout span").startswith(cost)
+
+
+def test_lab_of_values_without_bytes_says_so(open_page: Open, tmp_path: Path) -> None:
+    path = tmp_path / "graph.json"
+    tc.save_graph(tc.networks.chain(4), path)
+    path.write_text(path.read_text().replace('"shape": [8, 8]', '"shape": [0, 8]'))
+    page = open_page(viz.lab(tc.load_graph(path), tmp_path / "lab.html", time_limit=0.1))
+    assert page.inner_text("h1") == "A chain of 4 layers needs 0 B to train. Nothing can use less."
+    assert page.inner_text(".callout b") == "0 B \u00b7 all of the memory"
 
 
 def test_budget_is_dragged_by_mouse_keys_and_finger(lab: OpenLab) -> None:

@@ -176,7 +176,7 @@ export class MemoryArea {
 
 /** @param {number} share of store-all's peak */
 function shareWords(share) {
-  if (share >= 1) return "all of the memory";
+  if (!(share < 1)) return "all of the memory"; // of nothing too
   if (Math.abs(share - 0.5) <= HALF) return "half the memory";
   return `${Math.round(100 * share)} % of the memory`;
 }
