@@ -35,7 +35,7 @@ def lab_data(
     """Return the lab's data, in addition to a player's; the challenge is a budget in bytes."""
     found, points = offered.found, offered.points
     return {
-        "subject": shown(title if title is not None else subject_of(found.graph)),
+        "subject": None if title is None else shown(title),
         "planning": planning_data(found.graph, found.costs),
         "network": network,
         "challenge": challenge,
@@ -57,14 +57,6 @@ def lab_data(
         "smallest": offered.smallest,
         "proof": [one_line(text, 200) for text in offered.proof],
     }
-
-
-def subject_of(graph: Graph) -> str:
-    """Return a graph as the subject of a sentence; most functions that are traced are the loss."""
-    name, _, size = graph.name.partition(":")
-    if name == "chain" and size:
-        return f"A chain of {size} layer{'' if size == '1' else 's'}"
-    return "This network" if name == "loss" else graph.name
 
 
 def planning_data(graph: Graph, costs: Costs) -> dict[str, Any]:

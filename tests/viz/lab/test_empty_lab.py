@@ -60,7 +60,7 @@ def test_dropped_graph_starts_with_store_all(empty: OpenLab, tmp_path: Path) -> 
     page.wait_for_selector("html[data-ready]")
     assert not page.is_visible("#desk")
     assert page.title() == "chain:16: chain-16.json"
-    assert page.inner_text("h1").startswith("chain:16 needs 9.00 KiB to train. ")
+    assert page.inner_text("h1").startswith("A chain of 16 layers needs 9.00 KiB to train. ")
     assert page.evaluate(SHOWN) == steps_of(tc.plan(graph, "store_all"))
     assert "Optimal" in page.inner_text("#lab-known")
     page.click(LAYER["ledger"].format(5))

@@ -112,6 +112,17 @@ def test_lab_of_values_without_bytes_says_so(open_page: Open, tmp_path: Path) ->
     assert page.inner_text(".callout b") == "0 B \u00b7 all of the memory"
 
 
+def test_graph_of_a_function_named_loss_is_called_this_network(
+    open_page: Open, tmp_path: Path
+) -> None:
+    def loss(x: Any) -> Any:
+        return tc.sum(tc.tanh(tc.tanh(x)))
+
+    graph = tc.differentiate(tc.build(loss, tc.Spec((4,))))
+    page = open_page(viz.lab(graph, tmp_path / "lab.html", time_limit=0.1))
+    assert page.inner_text("h1").startswith("This network needs ")
+
+
 def test_budget_is_dragged_by_mouse_keys_and_finger(lab: OpenLab) -> None:
     page = lab("chain:16")
     assert page.inner_text("h1").startswith("A chain of 16 layers needs 18 values to train.")

@@ -16,7 +16,7 @@ import { BarActs, toggled } from "./keeping.js";
 import { connectControls } from "./lab_controls.js";
 import { MemoryArea, ghostOf, valuesText } from "./memory_area.js";
 import { Offers } from "./offers.js";
-import { budgetOf, costText, numbersOf, percentText } from "./texts.js";
+import { budgetOf, costText, numbersOf, percentText, subjectText } from "./texts.js";
 
 /**
  * @import { Model } from "../../player/assets/data.js"
@@ -103,7 +103,7 @@ export class Lab extends Player {
       request = lab.smallest >= offers.stored.peak ? "Nothing can use less." : "No plan found uses less.";
     setText(
       document.querySelector("h1"),
-      `${lab.subject ?? graph.name} needs ${valuesText(offers, offers.stored.peak)} to ${isTrained ? "train" : "run"}. ${request}`,
+      `${lab.subject ?? subjectText(graph.name)} needs ${valuesText(offers, offers.stored.peak)} to ${isTrained ? "train" : "run"}. ${request}`,
     );
     const grey = this.asked.beside === offers.stored ? "everything is saved" : "the best answer";
     setText(

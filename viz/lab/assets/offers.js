@@ -16,7 +16,7 @@ import { modelOf } from "../../player/assets/model.js";
 import { lastAtMost } from "../../player/assets/state.js";
 import { keptValues, loweredSteps, retainingOrder } from "./lowering.js";
 import { costOfTimes, fatesOf, firstReaders, readsSaved, replayed } from "./replay.js";
-import { MINUS, costText, percentText, rangesText } from "./texts.js";
+import { MINUS, chainText, costText, percentText, rangesText } from "./texts.js";
 
 /**
  * @import { Graph } from "../../player/assets/data.js"
@@ -266,8 +266,7 @@ export class Offers {
   /** The cost of a choice in one line; the same text as in Python. */
   subtitle(choice) {
     const { steps, replay, checkpoints, cost } = this.plan(choice);
-    const [name, size] = this.graph.name.split(":");
-    const what = name === "chain" ? `chain of ${size} layer${size === "1" ? "" : "s"}` : this.graph.name;
+    const what = chainText(this.graph.name) ?? this.graph.name;
     const once = replay.evaluations - replay.recomputations;
     const ratio = (replay.evaluations / Math.max(once, 1)).toFixed(2);
     const own =

@@ -29,6 +29,19 @@ const LARGE = [
 ];
 const MOST_RUN = 3; // numbers in a row that are written one by one
 
+/** A chain in words, by the name of its graph; null of another graph. @param {string} name */
+export function chainText(name) {
+  const [kind, size] = name.split(":");
+  return kind === "chain" && size ? `chain of ${size} layer${size === "1" ? "" : "s"}` : null;
+}
+
+/** A graph as the subject of a sentence; most functions that are traced are the loss. @param {string} name */
+export function subjectText(name) {
+  const chain = chainText(name);
+  if (chain) return `A ${chain}`;
+  return name === "loss" ? "This network" : name;
+}
+
 /** A cost with its unit; the same text as in Python. @param {number} cost @param {string} unit */
 export function costText(cost, unit) {
   if (unit === "FLOPs" || unit === "bytes moved") {
