@@ -226,6 +226,14 @@ def test_every_bar_has_a_button_or_says_why_not(width: int, lab: OpenLab) -> Non
     assert "freed when this evaluation ends" in reasons["workspace"]
 
 
+def test_bar_of_a_result_has_no_button(lab: OpenLab) -> None:
+    page = lab("unet:2", "#policy=sqrt_n")
+    page.wait_for_selector(".bars.acts")
+    (row,) = page.locator(".bars .row:has-text('divide_1')").all()
+    assert row.locator(".act").count() == 0
+    assert "a result: it stays to the end" in row.locator(".bar").get_attribute("title")
+
+
 def test_bars_keep_their_buttons_after_a_drag(lab: OpenLab) -> None:
     page = lab("resnet50")
     page.wait_for_selector(".bars .act")

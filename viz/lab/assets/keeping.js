@@ -115,7 +115,8 @@ export class BarActs {
   /** @returns {Toggle | null} */
   toggleOf(bar, band) {
     const { lab } = this;
-    const own = valuesIn(bar, band).filter((value) => lab.offers.canKeep(value));
+    const { results } = lab.offers.graph.data; // they stay in any case
+    const own = valuesIn(bar, band).filter((value) => lab.offers.canKeep(value) && !results.includes(value));
     // Of a group what leaves its blocks stays: from there the rest is recomputed, block by block.
     const inner = bar.opens ? own.filter((value) => !lab.offers.leaves(value)) : own;
     const values = inner.length ? inner : own;
@@ -128,6 +129,8 @@ export class BarActs {
     if (items.every(({ value }) => value < 0)) return "workspace: it is freed when this evaluation ends";
     if (!items.some(({ value }) => this.lab.offers.canKeep(value)))
       return "gradients are not dropped: the backward pass reads them, or they are results";
+    if (items.every(({ value }) => this.lab.offers.graph.data.results.includes(value)))
+      return "a result: it stays to the end";
     return "whether it is kept by hand or dropped, memory and work are the same";
   }
 
