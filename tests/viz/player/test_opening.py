@@ -272,3 +272,15 @@ def test_marks_have_contrast_and_forced_colours_keep_them(
 def test_page_names_its_opening_in_its_data(tmp_path: Path) -> None:
     page = viz.player(traces_of("chain:4", THREE), show="sqrt_n", stop="end").html
     assert json.dumps({"show": 1, "stop": "end"}, separators=(",", ":")) in page
+
+
+def test_long_sentence_of_a_stop_leaves_the_slider_its_width(
+    tmp_path: Path, open_page: Open
+) -> None:
+    # The peak of both plans is at their end: three sentences at one stop.
+    page = opened(open_page, tmp_path, BOTH, "mlp:6x64")
+    assert len(page.evaluate(WORDS)) > 80
+    width = "document.getElementById('scrub').getBoundingClientRect().width"
+    wide = page.evaluate(width)
+    page.click("#first")
+    assert page.evaluate(width) == wide
