@@ -284,3 +284,13 @@ def test_long_sentence_of_a_stop_leaves_the_slider_its_width(
     wide = page.evaluate(width)
     page.click("#first")
     assert page.evaluate(width) == wide
+
+
+def test_memory_of_several_policies_is_in_sight_on_a_phone(tmp_path: Path, open_page: Open) -> None:
+    context = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+    page = opened(open_page, tmp_path, (*THREE, "revolve"), context=context, show="sqrt_n")
+    foot = page.locator("footer").bounding_box()["y"]
+    strip = page.locator(".panel:not(.compact) .strip .plot").bounding_box()
+    assert min(strip["y"] + strip["height"], foot) - strip["y"] > 0.8 * strip["height"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert_accessible(page)
