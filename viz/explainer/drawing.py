@@ -88,7 +88,7 @@ def heading_of(story: Story, row: int) -> str:
     """Return what a row keeps, as a heading."""
     kept, count, noun = story.kept[row], len(story.tiles), story.noun
     if kept is None:
-        return "Move values to host memory, and back" if offloads(story, row) else "Keep everything"
+        return "Move to host memory, and back" if offloads(story, row) else "Keep everything"
     if not kept:
         return "Keep nothing, compute all of it again"
     period = kept[0] + 1

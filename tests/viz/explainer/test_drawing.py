@@ -124,6 +124,12 @@ def test_legend_names_what_occurs(name: str, policy: str, legend: list[str]) -> 
     assert [words for words in said if words not in usual] == legend
 
 
+def test_end_card_has_room_for_the_words_of_offloading() -> None:
+    story = story_of(tc.replay(tc.plan(GRAPHS["chain of 16"](), "offload")))
+    marks = end_card(story, "tinyckpt gif chain:16", THEMES["light"]).marks
+    assert "move to host memory" in [mark.text for mark in marks if isinstance(mark, Text)]
+
+
 def test_first_frame_says_what_each_row_does_and_bars_say_that_they_count_work(
     trace: tc.Trace,
 ) -> None:

@@ -76,7 +76,7 @@ def test_chain_of_16_takes_13_seconds() -> None:
         (tc.networks.chain(9), "sqrt_n", "Keep every 3rd layer, compute the rest again"),
         (tc.networks.chain(16), "store_all", "Keep everything"),
         (tc.networks.chain(3), "sqrt_n", "Keep layer 2, compute the rest again"),
-        (tc.networks.chain(8), "offload", "Move values to host memory, and back"),
+        (tc.networks.chain(8), "offload", "Move to host memory, and back"),
         (tc.networks.unet(), "sqrt_n", "Keep 6 of 10 blocks, compute the rest again"),
     ],
     ids=["recompute_all", "every third", "store_all", "one", "offload", "unet"],
