@@ -1,5 +1,6 @@
 """Unusual models and surrounding modes: gradients of plain PyTorch, or one clear refusal."""
 
+import re
 from collections.abc import Callable, Iterator
 from threading import Thread
 from typing import Any
@@ -200,9 +201,20 @@ def test_trace_names_module_that_is_already_compiled() -> None:
         tct.trace(model, rows())
 
 
-def test_advise_refuses_forward_that_calls_autograd_grad() -> None:
-    with pytest.raises(tc.GraphError, match=r"forward differentiates by itself.*trace takes such"):
-        tct.advise(*made("a gradient in forward"), budget=0.5)
+def with_functional_gradient(net: Net, x: Tensor) -> Tensor:
+    found: Tensor = torch.func.grad(lambda x: through(net, x).square().sum())(x)
+    return found.square().sum()
+
+
+@pytest.mark.parametrize("made", [with_inner_gradient, with_functional_gradient])
+def test_advise_refuses_forward_that_differentiates_with_its_line(made: Any) -> None:
+    first = made.__code__.co_firstlineno
+    said = (
+        rf"^Net: forward differentiates by itself \({re.escape(__file__)}, line "
+        rf"({first + 1}|{first + 2})\), which advice does not support; trace takes such models$"
+    )
+    with pytest.raises(tc.GraphError, match=said):
+        tct.advise(two(made=made), rows(), budget=0.5, workspace=False)
 
 
 def test_step_refuses_post_accumulate_grad_hooks() -> None:

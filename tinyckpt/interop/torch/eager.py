@@ -53,7 +53,7 @@ from tinyckpt.interop.torch.known_values import KnownValues, tree_leaves, tree_m
 from tinyckpt.interop.torch.operator_measurements import DistinctOperators
 from tinyckpt.interop.torch.python_state import tensors_in
 from tinyckpt.interop.torch.state_rollback import ObjectState
-from tinyckpt.interop.torch.validate_model import captured, check_loss
+from tinyckpt.interop.torch.validate_model import DIFFERENTIATES, captured, check_loss
 
 AUTOGRAD = str(Path(torch.autograd.__file__).parent)
 # What PyTorch wraps a dispatch mode's method in: files and folders.
@@ -531,10 +531,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
     def read(self, handle: SavedHandle) -> Any:
         """Unpack hook: stands in for autograd's reading of a saved tensor."""
         if handle.value is None:
-            raise GraphError(
-                "forward differentiates by itself (torch.autograd.grad), which advice does not "
-                "support; trace takes such models"
-            )
+            raise RuntimeError(f"recordings do not {DIFFERENTIATES} here")
         saved = handle.saved
         saved.read, saved.reads = min(saved.read, self.tick()), saved.reads + 1
         return self.stand_in(handle.value, saved)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
@@ -14,16 +14,21 @@ import torch
 
 from tinyckpt.base.errors import GraphError
 
-# Stack frames in these folders are not the model's.
-OURS = tuple(str(Path(file).parent) + os.sep for file in (torch.__file__, __file__))
+# Stack frames in these folders, and in this file, are not the model's.
+OURS = (
+    *(str(Path(file).parent) + os.sep for file in (torch.__file__, __file__)),
+    str(contextlib.__file__),
+)
 # PyTorch's error when an operator mixes a real tensor with FakeTensors.
 UNKNOWN_TENSOR = "convert all Tensors to FakeTensors"
+# The end of PyTorch's error about a derivative within forward, where hooks watch what is saved.
+DIFFERENTIATES = "support saved tensor hooks"
 READ_ONLY = "read-only"  # the end of NumPy's error about an array that is not writeable
 REGISTERED = ("_parameters", "_buffers", "_modules")  # a module's dicts of registered members
 NAMED = 6  # the most attributes that an error names
 
 
-@contextmanager
+@contextlib.contextmanager
 def captured(name: str, model: torch.nn.Module) -> Iterator[None]:
     """Turn any exception of a capture into one GraphError that locates it in the model's source.
 
@@ -56,6 +61,11 @@ def captured(name: str, model: torch.nn.Module) -> Iterator[None]:
                 f"{name}: its forward writes to a NumPy array that is read-only{where}, as large "
                 "ones are during a capture, since writes to them cannot be rolled back; write to "
                 "small arrays, or between steps"
+            ) from error
+        if DIFFERENTIATES in text:
+            raise GraphError(
+                f"{name}: forward differentiates by itself{where}, which advice does not support; "
+                "trace takes such models"
             ) from error
         raise GraphError(
             f"{name}: PyTorch cannot capture its training step as one graph: "
