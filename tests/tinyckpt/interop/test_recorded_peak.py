@@ -61,6 +61,23 @@ def test_sum_of_gradients_is_counted_as_the_engine_makes_it(
     assert abs(misses(Step(function), x)) <= ONE
 
 
+# What a value is read by, of which no gradient is asked.
+DROPPED: dict[str, Callable[[Tensor], Tensor]] = {
+    "result saved": lambda h: h.softmax(-1).argmax(-1),
+    "both saved": lambda h: torch.cdist(h, h.detach()).argmin(-1),
+    "detached": lambda h: (h * h).sqrt().sum(-1).detach(),
+}
+
+
+@pytest.mark.parametrize("function", DROPPED.values(), ids=DROPPED)
+def test_saved_values_of_dropped_graph_are_freed_with_it(
+    function: Callable[[Tensor], Tensor],
+) -> None:
+    x = torch.randn(4, 100, 10, requires_grad=True)
+    step = Step(lambda h: (function(h).unsqueeze(-1) + (h * 2).tanh()).exp().sum())
+    assert abs(misses(step, x)) <= ONE
+
+
 ROWS, PLACES = torch.randint(0, 400, (900,)), torch.randint(0, 10, (400, 10))
 # Their derivatives put gradients into zeros, in place; or sum what they have made themselves.
 DERIVATIVES: dict[str, Callable[[Tensor], Tensor]] = {

@@ -302,6 +302,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         self.sources: dict[str, tuple[int, int]] = {}
         self.freed: list[tuple[int, int]] = []
         self.over = False
+        self.off = False
         self.scaled: Any = None
         self.numbers: list[Storage] = []
         self.sums: list[tuple[int, int]] = []
@@ -394,7 +395,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.namespace == "prim":  # queries, such as a tensor's device
+        if self.off or func.namespace == "prim":  # queries, such as a tensor's device
             return infer(self.mode, func, args, kwargs)
         now = self.tick()
         if self.forward and (node := evaluated_node()) != self.node:
@@ -520,7 +521,10 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         now, number, found = self.tick(), self.number(value), storage_of(value)
         saved = Saved(-1 if number is None else number, now, source=found[0] if found else 0)
         self.saved.append(saved)
-        handle = SavedHandle(value if self.saving else None, saved)
+        # Detached: an output that its own autograd node saves would keep that node alive.
+        before, self.off = self.off, True
+        handle = SavedHandle(value.detach() if self.saving else None, saved)
+        self.off = before
 
         def released() -> None:
             saved.released = self.clock - 1
