@@ -7,6 +7,7 @@ kind the expected reason of refusal, "" if the blocks may be wrapped.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -404,6 +405,25 @@ class MaxNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.inner(x + self.table(torch.arange(ROWS)))
+
+
+# Constants ---------------------------------------------------------------------------------------
+
+
+class Constants(Block):
+    """Makes tensors of a number, as DeBERTa's attention does, and of lists."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        scaled = x / torch.sqrt(torch.tensor(x.size(-1), dtype=torch.float))
+        ramp = torch.tensor([float(i) for i in range(WIDTH)])
+        return x + self.body(scaled[:, list(range(WIDTH))] * ramp)
+
+
+class Clock(Block):
+    """Makes a tensor of another number each time."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.body(x * torch.tensor(time.perf_counter()))
 
 
 # Python ------------------------------------------------------------------------------------------
@@ -906,6 +926,8 @@ TRAPS: dict[str, tuple[str, Callable[[], nn.Module]]] = {
     "parent writes": ("reads the buffer scale, which is written to", ParentWrites),
     "written weight": ("writes to the parameter", lambda: Model(WrittenWeight)),
     "max norm": ("writes to the parameter", lambda: Model(MaxNorm)),
+    "constants": ("", lambda: Model(Constants)),
+    "clock": ("passes other operands to aten.lift_fresh.default", lambda: Model(Clock)),
     "counting": ("changes count", lambda: Model(Counting)),
     "counting at the end": (
         "reads count, which changes in a step",

@@ -47,6 +47,8 @@ QUICK = {
     "spectral norm",
     "mean assigned",
     "batch norm, read",
+    "constants",
+    "clock",
     "list",
     "counting",
     "written keyword",

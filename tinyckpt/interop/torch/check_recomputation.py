@@ -17,6 +17,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from ctypes import string_at
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,7 @@ from tinyckpt.interop.torch.capture import (
     AVERAGING,
     DispatchMode,
     FakeMode,
+    FakeTensor,
     arguments_of,
     is_mutable,
     meta_on_cpu,
@@ -284,8 +286,14 @@ class Replays(DispatchMode):  # type: ignore[misc]
         return result
 
     def ref(self, value: Any) -> Any:
-        """Return a hashable description of an operand: a ``Ref`` for a tensor, else its text."""
+        """Return a hashable description of an operand: a ``Ref`` for a tensor, else its text.
+
+        A tensor that is made of data in forward, as ``torch.tensor(2.0)``, is what it contains.
+        """
         if isinstance(value, torch.Tensor):
+            if not isinstance(value, FakeTensor) and value.device.type == "cpu":
+                data = value.untyped_storage()
+                return str(value.dtype), value.shape, string_at(data.data_ptr(), data.nbytes())
             number = self.number(value)
             layout = tuple(value.shape), value.stride(), value.storage_offset(), value.dtype
             return Ref(number, self.version[number], layout)
