@@ -120,6 +120,49 @@ def test_loss_function_takes_output_and_targets() -> None:
 
 
 @pytest.mark.nightly
+class Perceptual(nn.Module):
+    """The distance of what a frozen network makes of output and target."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()).requires_grad_(False)
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        return F.mse_loss(self.network(output), self.network(target))
+
+
+class Taught(Blocks):
+    """Has a teacher in a list, so that it is no submodule."""
+
+    def __init__(self) -> None:
+        super().__init__(only_loss)
+        self.teacher = [Perceptual()]
+
+    def forward(self, x: Tensor, labels: Tensor | None = None, *, scale: float = 1.0) -> Any:
+        return self.teacher[0](super().forward(x), x)
+
+
+@pytest.mark.parametrize("is_inside", [False, True], ids=["loss", "teacher"])
+def test_modules_that_are_no_submodules_have_parameters_too(is_inside: bool) -> None:
+    x = batch()["x"]
+    model, loss = (Taught(), None) if is_inside else (blocks(), Perceptual())
+    options: dict[str, Any] = {} if loss is None else {"loss": loss, "targets": x}
+
+    def step() -> None:
+        (model(x) if loss is None else loss(model(x), x)).backward()
+
+    measured, _ = tct.allocator_peak(step)
+    assert tct.estimate(model, x, **options).peak == measured
+    plain = [p.grad for p in model.parameters()]
+    advice = tct.advise(model, x, budget=BUDGET, **options)
+    assert advice.modules
+    model.zero_grad()
+    advice.apply(model)
+    measured, _ = tct.allocator_peak(step)
+    assert measured == advice.peak
+    assert all(map(torch.equal, plain, [p.grad for p in model.parameters()]))  # type: ignore[arg-type]
+
+
 def test_selective_and_compare_take_the_model_as_it_is() -> None:
     model, given = blocks("dict"), batch()
     found = tct.selective(model, given, budget="100 %", workspace=False)

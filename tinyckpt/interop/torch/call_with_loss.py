@@ -22,6 +22,7 @@ from tinyckpt.interop.torch.validate_model import check_model
 
 Loss = Callable[..., Any]
 REPLACED = "_forward_without_loss"  # of a model that has a forward of its own, as a wrapped one
+LOSS = "_loss_of_step"  # where snapshots of a model find the tensors of a loss function
 # Wrappers that pass their arguments on, and communicate; the module in them is called instead.
 PARALLEL = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
 
@@ -102,11 +103,12 @@ def returning_loss(
 
     if own is not None:
         vars(model)[REPLACED] = own
+    vars(model)[LOSS] = loss
     vars(model)["forward"] = MethodType(forward, model)
     try:
         yield packed
     finally:
-        del vars(model)["forward"]
+        del vars(model)["forward"], vars(model)[LOSS]
         if vars(model).pop(REPLACED, None) is not None:
             vars(model)["forward"] = own
 

@@ -692,7 +692,9 @@ def fake_tensors(
         return made
 
     with mode:
-        faked = {id(x): fake(x) for x in attributes_of(model)}
+        # Of modules that are no submodules, too, such as a loss function or a teacher in a list.
+        modules = [each for each in state.seen.values() if isinstance(each, torch.nn.Module)]
+        faked = {id(x): fake(x) for module in modules for x in attributes_of(module)}
         given = tree_map(fake, tuple(args))
         with state.replaced(faked):
             faked.clear()
