@@ -168,6 +168,27 @@ def test_layer_norm_of_transposed_gradient() -> None:
     assert abs(misses(Normed(), torch.randn(8, 100, 32))) <= ONE
 
 
+def test_batch_norm_of_transposed_gradient() -> None:
+    """Its kernel returns a gradient in the format of its input, which a convolution need not copy.
+
+    So it is where images become tokens, as in XCiT.
+    """
+
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(3, 16, 3, stride=2, padding=1, bias=False)
+            self.second = nn.Conv2d(16, 32, 3, stride=2, padding=1, bias=False)
+            self.norm, self.layer = nn.BatchNorm2d(32), nn.Linear(32, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            patches = self.norm(self.second(self.first(x)))
+            found: Tensor = self.layer(patches.flatten(2).transpose(1, 2))
+            return found.sum()
+
+    assert abs(misses(Tokens(), torch.randn(4, 3, 16, 16))) <= ONE
+
+
 class RandomStep(nn.Module):
     """A step of random operators on values, each of which may be read several times."""
 

@@ -66,6 +66,8 @@ CONTIGUOUS = {
     torch.ops.aten.native_layer_norm_backward.default,
     torch.ops.aten._log_softmax_backward_data.default,
 }
+# The same, of an input that is contiguous: their second argument.
+CONTIGUOUS_AS_INPUT = {torch.ops.aten.native_batch_norm_backward.default}
 SYMBOLIC = "has a shape that depends on the values of tensors; expected static shapes"
 COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")  # namespaces
 

@@ -32,6 +32,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.codegen.caching_allocator import rounded
 from tinyckpt.interop.torch.capture import (
     CONTIGUOUS,
+    CONTIGUOUS_AS_INPUT,
     DispatchMode,
     FakeMode,
     address_of,
@@ -403,7 +404,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         inputs = tree_leaves((args, kwargs))
         before = {found[0] for x in inputs if (found := storage_of(x))}
         result = infer(self.mode, func, args, kwargs)
-        if func in CONTIGUOUS:
+        if func in CONTIGUOUS or (func in CONTIGUOUS_AS_INPUT and args[1].is_contiguous()):
             result = tree_map(contiguous, result)
         mutable = is_mutable(func)
         new = False
