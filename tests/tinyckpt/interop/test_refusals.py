@@ -110,6 +110,9 @@ def test_tensor_from_outside_the_model_is_refused() -> None:
     mask = torch.ones(4)
     with pytest.raises(tc.GraphError, match=r"no buffer and no argument \(.*\); use .*buffer"):
         tct.trace(Model(lambda h: (h * mask).sum()), X)
+    loss, labels = nn.CrossEntropyLoss(weight=torch.ones(4)), torch.zeros(len(X), dtype=torch.long)
+    with pytest.raises(tc.GraphError, match=r"to a loss function, as one of targets=$"):
+        tct.trace(nn.Linear(X.shape[1], 4), X, loss=loss, targets=labels)
 
 
 @pytest.mark.parametrize("args", [(), (torch.ones(2, 3),), (X, X), ("x",)])

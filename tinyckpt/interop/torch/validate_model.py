@@ -82,7 +82,7 @@ def unknown_tensor(name: str, where: str, model: torch.nn.Module) -> str:
     return (
         f"{name}: its forward reads a tensor that is no parameter, no buffer and no argument{own}"
         f'{where}; use self.register_buffer("{attribute}", ...) in __init__, or '
-        "torch.nn.Parameter, or pass it as an argument"
+        "torch.nn.Parameter, or pass it as an argument; to a loss function, as one of targets="
     )
 
 
