@@ -158,7 +158,11 @@ REFUSED: dict[str, tuple[Callable[[], tuple[nn.Module, Tensor]], str]] = {
     ),
     "TorchScript": (
         lambda: (torch.jit.script(nn.Linear(8, 1)), rows()),
-        r"expected a torch.nn.Module, got a program of TorchScript",
+        r"expected a torch.nn.Module, got a program of TorchScript$",
+    ),
+    "TorchScript inside": (
+        lambda: (Net(torch.jit.script(nn.Linear(8, 1))), rows()),
+        r"expected a torch.nn.Module, got a program of TorchScript as layers.0 of Net$",
     ),
 }
 

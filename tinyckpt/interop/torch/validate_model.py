@@ -105,12 +105,15 @@ def holds_tensor(value: Any) -> bool:
 
 
 def check_model(model: Any) -> None:
-    """Raise a GraphError unless an object is an ``nn.Module``, no TorchScript and not sharded."""
-    if isinstance(model, torch.jit.ScriptModule):
-        raise GraphError("expected a torch.nn.Module, got a program of TorchScript")
+    """Raise a GraphError unless an object is an ``nn.Module``, no TorchScript, and not sharded."""
     if not isinstance(model, torch.nn.Module):
         what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise GraphError(f"expected a torch.nn.Module whose forward returns the loss, got {what}")
+    for name, part in model.named_modules():
+        # Its parameters are not Python's; a mere function of tensors, as an activation, has none.
+        if isinstance(part, torch.jit.ScriptModule) and (not name or [*part.parameters()]):
+            where = f" as {name} of {type(model).__name__}" if name else ""
+            raise GraphError(f"expected a torch.nn.Module, got a program of TorchScript{where}")
     for name, parameter in model.named_parameters():
         if type(parameter).__name__ == "DTensor":
             raise GraphError(
