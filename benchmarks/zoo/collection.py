@@ -333,7 +333,7 @@ def of_timm() -> Rows:
     free = (
         "convmixer_1024_20_ks9_p14", "cs3darknet_s", "cspresnet50", "dla34", "dpn48b",
         "ecaresnet50d", "edgenext_xx_small", "efficientformerv2_s0:224", "efficientvit_b0",
-        "ese_vovnet19b_slim", "fastvit_t8", "focalnet_tiny_srf", "ghostnet_100", "halonet26t",
+        "ese_vovnet19b_slim", "fastvit_t8", "focalnet_tiny_srf", "ghostnet_100", "halonet26t:256",
         "hgnet_tiny", "hrnet_w18_small", "inception_next_atto", "lambda_resnet26t",
         "mambaout_femto", "mobilenetv4_conv_small", "mobilevit_xxs", "mobileone_s0", "nfnet_l0",
         "poolformer_s12", "pvt_v2_b0", "regnetz_b16", "repvit_m0_9", "res2net50_26w_4s",
