@@ -216,6 +216,11 @@ def test_advise_names_module_that_cannot_be_wrapped(name: str, text: str) -> Non
         tct.advise(Odd(), torch.ones(4, 8), budget=0.5, modules=[name])
 
 
+def test_budget_error_counts_no_module_that_is_never_called() -> None:
+    with pytest.raises(tc.BudgetError, match=r"; 2 cannot be wrapped: twice calls itself$"):
+        tct.advise(Odd(), torch.ones(4, 8), budget=1, workspace=False)
+
+
 class Shared(Chain):
     """A chain whose first block has a second name, and may be called twice."""
 

@@ -25,6 +25,7 @@ from tinyckpt.interop.torch.advice_code import CHECKPOINT, WRAPPED, advice_code,
 from tinyckpt.interop.torch.buffer_snapshots import norms_in, slot_of
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.candidate_modules import (
+    UNUSED,
     candidates_by_depth,
     core_of,
     modules_to_wrap,
@@ -463,7 +464,8 @@ def budget_error(
     """Return the BudgetError for a budget that no choice of modules meets."""
     best = choosing.smallest()
     what = "any choice" if choosing.exact else "the choices tried"
-    why = f"; {len(refused)} cannot be wrapped: {' '.join(refused[0])}" if refused else ""
+    called = [each for each in refused if each[1] != UNUSED]
+    why = f"; {len(called)} cannot be wrapped: {' '.join(called[0])}" if called else ""
     if "past_key_values" in why:  # a decoder of transformers fills a cache in training, too
         why += ": pass use_cache=False"
     return BudgetError(

@@ -29,6 +29,7 @@ from tinyckpt.interop.torch.validate_model import captured, check_measurable, ch
 
 UNCALLED = (nn.ModuleList, nn.ModuleDict)
 LISTS = (*UNCALLED, nn.Sequential)
+UNUSED = "is never called"  # why a module cannot be wrapped
 DEPTHS = 4  # levels of lists in lists whose modules are offered, each after those above
 NAMED = 6  # the most modules that an error names
 
@@ -232,7 +233,7 @@ def call_refusal(module: nn.Module, calls: Sequence[ModuleCall]) -> str:
     if is_wrapped(module):
         return "is wrapped already"
     if not calls:
-        return "is never called"
+        return UNUSED
     if any(later.begin < earlier.end for earlier, later in pairwise(calls)):
         return "calls itself"
     return ""
