@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -117,8 +118,26 @@ def collected() -> None:
     That is thousands of tests, and frameworks with what they cache. Tests that measure memory
     collect before they begin, and each look at all this takes a second.
     """
+    freeze()
+
+
+def freeze() -> None:
+    """Collect garbage, and leave out of later collections what there is now."""
+    global modules_at_freeze
     gc.collect()
     gc.freeze()
+    modules_at_freeze = len(sys.modules)
+
+
+MANY = 100  # modules: a framework, not a test's own imports
+modules_at_freeze = 0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call() -> None:
+    """Freeze once more what the fixtures of a test, or the test before it, imported."""
+    if len(sys.modules) > modules_at_freeze + MANY:
+        freeze()
 
 
 @pytest.fixture(scope="session")
