@@ -113,7 +113,7 @@ def test_code_of_page_training_runs(
 
 
 # What a plan costs depends on how far the search came in its seconds.
-NUMBER = re.compile(r"\d[\d.,e+]*")
+NUMBER = re.compile(r"\d[\d.,e+]*|(?<= )-(?= |$)")  # - where there is none, in a table
 
 
 def said(line: str) -> str:
@@ -137,28 +137,71 @@ def test_code_of_page_pipelines_runs(
     assert written == {"pipelines.png", "pipelines.html"}
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("hurried")  # ten searches of six seconds and more
-def test_code_of_page_torch_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    require("torch")
-    text = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
-    (tmp_path / "docs").symlink_to(ROOT / "docs")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+TORCH_PAGE = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
+ADVICE, PLANS = TORCH_PAGE.split("\n## Plans, for compiled steps\n")
+
+
+def run_torch_page(
+    first: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> set[str]:
+    """Run code, then a part of the page; compare what it prints; return the files it writes."""
+    (folder / "docs").symlink_to(ROOT / "docs")
+    monkeypatch.chdir(folder)
     names: dict[str, object] = {"__name__": "torch_guide"}
-    for code in python_blocks(text):
+    for code in (first, *python_blocks(text)):
         exec(code, names)
     printed = list(map(said, capsys.readouterr().out.splitlines()))
     for block in re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         lines = [said(line) for line in block.splitlines()]
         # A plan that is found in time may be proven to be the best, or nearly so.
         assert [x for x in lines if x not in printed and "cost within" not in x] == []
-    assert {path.name for path in tmp_path.iterdir()} == {"docs", "frontier.svg", "step.html"}
+    return {path.name for path in folder.iterdir()} - {"docs"}
 
 
-SHOWN_OF_TORCH = outputs((ROOT / "docs" / "torch.md").read_text(encoding="utf-8"))
+@pytest.mark.long
+def test_code_of_page_torch_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require("torch")
+    assert run_torch_page("", ADVICE, tmp_path, monkeypatch, capsys) == set()
+
+
+# Of the guide's model what the part about plans is run on in CI: layers, length and vocabulary, so
+# that the budgets on the page are too small for a plain step, and large enough for a plan.
+SMALLER = {"layers": 2, "length": 512, "vocabulary": 500}
+AS_IS: dict[str, int] = {}
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("hurried")  # ten searches of six seconds and more
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(SMALLER, id="smaller"), pytest.param(AS_IS, id="own", marks=pytest.mark.nightly)],
+)
+def test_code_of_page_torch_about_plans_runs(
+    model: dict[str, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    require("torch")
+    from docs import my_model
+
+    if model:
+        defaults = (model["layers"], *my_model.GPT.__init__.__defaults__[1:])
+        monkeypatch.setattr(my_model.GPT.__init__, "__defaults__", defaults)
+        monkeypatch.setattr(my_model, "LENGTH", model["length"])
+        monkeypatch.setattr(my_model, "VOCABULARY", model["vocabulary"])
+    # Of the part before: the imports, and the plain step.
+    blocks = python_blocks(ADVICE)
+    begin = blocks[0].partition("\n\n")[0]
+    (plain,) = (block.partition("\n\n\n")[0] for block in blocks if "def plain():" in block)
+    first = f"{begin}\n{plain}"
+    written = run_torch_page(first, PLANS, tmp_path, monkeypatch, capsys)
+    assert written == {"frontier.svg", "step.html"}
+
+
+SHOWN_OF_TORCH = outputs(TORCH_PAGE)
 TORCH = {each: lines for each, lines in SHOWN_OF_TORCH.items() if "--hf" not in each}
 
 
