@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import viz
-from tests.conftest import require
+from tests.conftest import HURRIED, require
 
 LESSONS = sorted((Path(__file__).parent.parent / "lessons").glob("[0-9]*.py"))
 NEEDS = {"19_pytorch": "torch"}  # what a lesson imports that is an extra of its own
@@ -37,7 +37,7 @@ def test_lesson_runs_without_warnings(
     assert text.startswith("# %% [markdown]\n# # ")
     assert "**Predict.**" in text
     assert "\nassert " in text.rpartition("# %%")[2]
-    ask, player, printed, played = viz.ask, viz.player, [], []
+    ask, player, lab, printed, played = viz.ask, viz.player, viz.lab, [], []
 
     def asked(*question: Any, **options: Any) -> Any:
         printed.append(capsys.readouterr().out)
@@ -47,7 +47,12 @@ def test_lesson_runs_without_warnings(
         played.extend(traces if isinstance(traces, list) else [traces])
         return player(traces, *arguments, **options)
 
+    def hurried(*arguments: Any, **options: Any) -> Any:
+        return lab(*arguments, **{"time_limit": HURRIED, **options})
+
     monkeypatch.setattr(viz, "ask", asked)
+    # Nobody looks at a lesson's lab here: a page is a page, however far its search came.
+    monkeypatch.setattr(viz, "lab", hurried)
     monkeypatch.setattr(viz, "player", drawn)
     # Here, where warnings are errors and everything is imported; below, one as a process.
     monkeypatch.chdir(tmp_path)
