@@ -150,7 +150,7 @@ def test_array_shapes_and_layouts_equal_graph_specs(case: Any) -> None:
 
 @pytest.mark.long
 def test_numpy_memory_equals_trace() -> None:
-    network = tc.networks.mlp(6, 512, batch=512, inputs=512, classes=512)
+    network = tc.networks.mlp(6, 384, batch=384, inputs=384, classes=384)
     graph, args = network.graph(), network.arrays()
     for policy in ("store_all", "sqrt_n", "recompute_all"):
         schedule = tc.plan(graph, policy)
