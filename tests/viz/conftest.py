@@ -16,6 +16,7 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 MOST_CONTEXTS = 4  # kept from test to test
+OF_A_PAGE = ("color_scheme", "reduced_motion")  # options that a page can have by itself, as a size
 Open = Callable[..., Any]
 USUAL: dict[str, Any] = {"reduced_motion": "reduce", "viewport": {"width": 1280, "height": 800}}
 
@@ -44,7 +45,8 @@ class Contexts:
     """Pool of browser contexts by their options, reused from test to test.
 
     Each keeps an empty page: next to it a new page is a tab, which opens in two thirds of the time
-    of a window.
+    of a window. Size, colours and motion are options of a page, so that few contexts are made: one
+    takes the time of two pages.
     """
 
     def __init__(self, browser: Any) -> None:
@@ -60,6 +62,17 @@ class Contexts:
             context.new_page()
         self.known[key] = context  # the last that was asked for is the last to be closed
         return context
+
+    def new_page(self, **options: Any) -> Any:
+        """Return an empty page with the given options, of a context or of a page."""
+        viewport = options.pop("viewport", None)
+        media = {name: options.pop(name) for name in OF_A_PAGE if name in options}
+        page = self.of(**options).new_page()
+        if viewport is not None:
+            page.set_viewport_size(viewport)
+        if media:
+            page.emulate_media(**media)
+        return page
 
     def close_old(self) -> None:
         """Close all but the most recently used contexts."""
@@ -82,7 +95,7 @@ def open_page(contexts: Contexts) -> Iterator[Open]:
     pages, complaints, requests = [], [], []
 
     def opened(path: Path, fragment: str = "", **options: Any) -> Any:
-        page = contexts.of(**options).new_page()
+        page = contexts.new_page(**options)
         pages.append(page)
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))

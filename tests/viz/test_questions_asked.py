@@ -68,7 +68,7 @@ def open_questions(contexts: Contexts, written: Path) -> Iterator[Callable[..., 
     pages = []
 
     def opened(width: int = 1000, **options: Any) -> Any:
-        page = contexts.of(viewport={"width": width, "height": 800}, **options).new_page()
+        page = contexts.new_page(viewport={"width": width, "height": 800}, **options)
         pages.append(page)
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))

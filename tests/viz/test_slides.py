@@ -52,7 +52,7 @@ def test_numbers_on_slides_are_counted(slides: Any) -> None:
 @pytest.mark.long
 @pytest.mark.browser
 def test_slides_fit_a_projector_and_print_as_pages(contexts: Contexts, folder: Path) -> None:
-    page = contexts.of(viewport={"width": 1024, "height": 768}).new_page()
+    page = contexts.new_page(viewport={"width": 1024, "height": 768})
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
@@ -89,7 +89,7 @@ def test_slides_fit_a_projector_and_print_as_pages(contexts: Contexts, folder: P
 @pytest.mark.nightly
 @pytest.mark.browser
 def test_handouts_are_one_page_without_answers(contexts: Contexts, folder: Path) -> None:
-    page = contexts.of(viewport={"width": 1024, "height": 768}).new_page()
+    page = contexts.new_page(viewport={"width": 1024, "height": 768})
     for name in LESSONS:
         path = folder / f"{name}.html"
         page.goto(path.as_uri())
