@@ -41,10 +41,10 @@ def test_improved_plan_never_costs_more(case: Any, percent: int, order: str) -> 
     costs = tc.cost.flops(graph)
     request: dict[str, Any] = {"budget": f"{percent} %", "costs": costs, "order": order}
     try:
-        plain = tc.plan(graph, **request, time_limit=2)
+        plain = tc.plan(graph, **request, time_limit=1)
     except tc.BudgetError:
         return
-    better = tc.plan(graph, **request, time_limit=4, improve=True)
+    better = tc.plan(graph, **request, time_limit=2, improve=True)
     assert tc.replay(better).peak_bytes <= plain.certificate.budget
     assert better.certificate.lower_bound <= better.certificate.cost <= plain.certificate.cost
     evaluated = [step.operator for step in better.steps if isinstance(step, tc.Compute)]
