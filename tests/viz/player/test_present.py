@@ -121,6 +121,7 @@ def test_presentation_has_stops_a_black_screen_and_a_pointer(player: Player) -> 
     page.mouse.move(600, 300)
     assert page.is_hidden("#laser")
     (trace,) = traces_of("chain:16", ("sqrt_n",))
+    until(page, FULL, expected=False)  # a browser leaves the full screen in its own time
     page.keyboard.press("f")
     until(page, FULL)
     assert page.evaluate(STOPS) == ["1 start", "2 peak", "3 first recomputation", "4 end"]
