@@ -37,7 +37,7 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[3]
 ASSETS = ROOT / "viz" / "lab" / "assets"
 CONFIGURATIONS = 200 if PROFILE == "deep" else 60
-DEPTHS = (18, 34, 50)  # of a ResNet
+DEPTHS = (18, 50)  # of a ResNet: one of each kind of block, others in the deep profile
 MOST_LAYERS = 5  # of a configuration that Python traces too
 SCRIPT = """
 import { readFileSync } from "node:fs";
