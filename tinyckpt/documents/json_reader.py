@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
@@ -98,9 +99,17 @@ class Reader:
         raise FormatError(f"{self.path}: {where}: {problem}")
 
     def parse(self, text: str | bytes) -> Any:
-        """Parse JSON."""
+        """Parse JSON, in which no entry of an object is given twice."""
+
+        def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+            found = dict(pairs)
+            if len(found) < len(pairs):
+                (key, count), *_ = Counter(key for key, _ in pairs).most_common(1)
+                raise FormatError(f"{self.path}: {key[:80]!r} is given {count} times in one object")
+            return found
+
         try:
-            return json.loads(text)
+            return json.loads(text, object_pairs_hook=unique)
         except (ValueError, RecursionError) as error:
             raise FormatError(
                 f"{self.path} is not a complete JSON document ({error}); was the file cut short?"
@@ -120,7 +129,7 @@ class Reader:
         version = content.get("version")
         if version != VERSION or isinstance(version, bool):
             raise FormatError(
-                f"{self.path}: version {str(version)[:80]} of {content['schema']}; this tinyckpt "
+                f"{self.path}: version {version!r:.80} of {content['schema']}; this tinyckpt "
                 f"reads version {VERSION}; newer files need a newer one"
             )
         return content

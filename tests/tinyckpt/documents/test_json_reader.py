@@ -46,6 +46,15 @@ def make_sparse(path: Path) -> None:
         file.truncate(2**40)  # of which nothing is on disk
 
 
+def test_entry_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "graph.json"
+    tc.save_graph(tc.networks.mlp(2, 4).graph(), path)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('"name":', '"name": "another", "name":', 1), encoding="utf-8")
+    with pytest.raises(tc.FormatError, match=r"graph\.json: 'name' is given 2 times in one object"):
+        tc.load_graph(path)
+
+
 @pytest.mark.parametrize(("name", "load"), LOADERS)
 @pytest.mark.parametrize("make", [Path.mkdir, make_link, make_pipe])
 def test_irregular_file_is_refused_without_blocking(
