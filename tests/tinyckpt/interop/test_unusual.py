@@ -1,10 +1,12 @@
 """Unusual models and surrounding modes: gradients of plain PyTorch, or one clear refusal."""
 
+import random
 import re
 from collections.abc import Callable, Iterator
 from threading import Thread
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tinyckpt as tc
@@ -317,3 +319,25 @@ def test_backend_and_compare_validate_arguments_eagerly() -> None:
     for budgets in ((2.0,), "x"):
         with pytest.raises(tc.OptionError, match=r"activation_memory_budget .*; expected a number"):
             tct.compare(two(), rows(), budgets=budgets)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("drawn", "whose"),
+    [(random.random, "Python's"), (np.random.rand, "NumPy's"), (lambda: 1.0, "")],
+)
+def test_peak_of_a_forward_that_draws_its_layers_is_said_to_be_of_one_draw(
+    drawn: Callable[[], float], whose: str
+) -> None:
+    def dropping(net: Net, x: Tensor) -> Tensor:
+        for layer in net.layers:
+            x = layer(x) if drawn() > 0.5 else x
+        return net.layers[0](x).square().sum()
+
+    model, x = Net(nn.Linear(8, 8), nn.Tanh(), made=dropping), rows()
+    before = random.getstate()
+    found = tct.estimate(model, x), tct.advise(model, x, budget="1 GiB", workspace=False)
+    assert random.getstate() == before
+    said = f"Forward draws {whose} random numbers; steps that draw others may take more."
+    for each in found:
+        assert each.caveat == (said if whose else "")
+        assert str(each).count(said) == bool(whose)

@@ -73,6 +73,7 @@ class Advice:
         resident: what is in memory during the whole step, and its bytes: parameters, buffers,
             arguments, the optimizer's state, the gradient buckets of ``DistributedDataParallel``.
         device: what it takes of a device, if it was asked for one.
+        caveat: why other steps may take more, as where forward draws how many layers it runs.
 
     >>> import torch
     >>> from tinyckpt.interop import torch as tct
@@ -100,6 +101,7 @@ class Advice:
     core: str = field(default="", repr=False)
     resident: tuple[tuple[str, int], ...] = field(default=(), repr=False)
     device: DeviceMemory | None = field(default=None, repr=False)
+    caveat: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         head = (
@@ -124,6 +126,8 @@ class Advice:
             ]
         if self.device is not None:
             lines += ["", str(self.device)]
+        if self.caveat:
+            lines += ["", self.caveat]
         return "\n".join([*lines, *refusal_lines(self.refused)])
 
     @property
@@ -317,7 +321,7 @@ class RecordedStep:
             tuple(n for n in found.names if averaging(self.model, n, restored)),
             tuple((n, restored[n]) for n in found.names if n in restored),
             self.refused, layers_of_transformers(self.model), core_of(self.model),
-            tuple(self.resident.items()),
+            tuple(self.resident.items()), caveat=self.wrapping.recording.caveat,
         )  # fmt: skip
 
     def on(self, device: CudaDevice, budget: Budget | None) -> Advice:

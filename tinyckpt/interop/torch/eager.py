@@ -52,7 +52,7 @@ from tinyckpt.interop.torch.capture import (
 from tinyckpt.interop.torch.infer_shapes import infer, stand_in
 from tinyckpt.interop.torch.known_values import KnownValues, tree_leaves, tree_map
 from tinyckpt.interop.torch.operator_measurements import DistinctOperators
-from tinyckpt.interop.torch.python_state import tensors_in
+from tinyckpt.interop.torch.python_state import random_states, tensors_in
 from tinyckpt.interop.torch.state_rollback import ObjectState
 from tinyckpt.interop.torch.validate_model import DIFFERENTIATES, captured, check_loss
 
@@ -143,6 +143,7 @@ class Recording:
         owners: the innermost module that each event belongs to, by name; only if asked for.
         gradients: bytes of the gradient of each parameter that has one, by name.
         operators: what each event that is one evaluates, and measures.
+        drawn: random numbers that forward drew which are not PyTorch's.
     """
 
     flops: list[int] = field(default_factory=list)
@@ -162,6 +163,14 @@ class Recording:
     owners: list[str] = field(default_factory=list)
     gradients: dict[str, int] = field(default_factory=dict)
     operators: dict[int, Any] = field(default_factory=dict)
+    drawn: tuple[str, ...] = ()
+
+    @property
+    def caveat(self) -> str:
+        """Why other steps may take more; empty if they take the same."""
+        if not self.drawn:
+            return ""
+        return f"Forward draws {' and '.join(self.drawn)}; steps that draw others may take more."
 
 
 def record(
@@ -311,6 +320,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         self.began = 0
         self.owners: EventOwners | None = None
         self.gradients: dict[str, int] = {}
+        self.drawn: tuple[str, ...] = ()
 
     def step(
         self,
@@ -339,8 +349,11 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
                 )
             stack.enter_context(self)
             torch.clear_autocast_cache()
+            before = random_states()
             with hooks:
                 loss = model(*given)
+            now = random_states()
+            self.drawn = tuple(what for what, state in now.items() if state != before[what])
             torch.clear_autocast_cache()
             self.forward = self.clock
             if self.saving:
@@ -380,6 +393,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             self.source_bytes, self.on_cpu, self.sources, self.freed,
             owners=self.owners.names if self.owners else [], gradients=self.gradients,
             operators={event: node.target for event, node in self.operators.events.items()},
+            drawn=self.drawn,
         )  # fmt: skip
 
     @property

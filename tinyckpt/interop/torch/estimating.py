@@ -29,12 +29,14 @@ class Estimate:
             arguments.
         source_bytes: bytes of parameters, buffers and arguments.
         flops: of forward and backward pass, as PyTorch's own counter counts them.
+        caveat: why other steps may take more, as where forward draws how many layers it runs.
     """
 
     model: str
     peak: int
     source_bytes: int
     flops: int
+    caveat: str = ""
 
     @property
     def total(self) -> int:
@@ -46,7 +48,7 @@ class Estimate:
             f"{self.model}: {size_text(self.total)} at the peak of a step: "
             f"{size_text(self.source_bytes)} of parameters, buffers and arguments, "
             f"{size_text(self.peak)} of activations, gradients and workspace; "
-            f"{cost_text(self.flops, 'FLOPs')}"
+            f"{cost_text(self.flops, 'FLOPs')}" + f". {self.caveat}" * bool(self.caveat)
         )
 
 
@@ -78,4 +80,4 @@ def estimate(
     with returning_loss(model, args, named, loss, targets) as packed:
         recording = record_checked(model, packed, {}, workspace)
     peak, flops = Wrapping(recording).evaluate(())
-    return Estimate(type(model).__name__, peak, recording.source_bytes, flops)
+    return Estimate(type(model).__name__, peak, recording.source_bytes, flops, recording.caveat)

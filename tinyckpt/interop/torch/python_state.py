@@ -44,6 +44,15 @@ class RandomState:
     state: int
 
 
+def random_states() -> dict[str, RandomState]:
+    """Return the states of the random generators that are not PyTorch's, by what they draw."""
+    state = pickle.dumps(np.random.get_state(legacy=False))
+    return {
+        "Python's random numbers": RandomState(hash(random.getstate())),
+        "NumPy's random numbers": RandomState(hash(state)),
+    }
+
+
 def state_of(
     module: nn.Module, forward: Callable[..., Any], number: Callable[[Any], int | None]
 ) -> State:
@@ -54,9 +63,7 @@ def state_of(
         number: returns the number of a tensor's storage.
     """
     walk = StateWalk(number)
-    walk.found["Python's random numbers"] = RandomState(hash(random.getstate()))
-    state = pickle.dumps(np.random.get_state(legacy=False))
-    walk.found["NumPy's random numbers"] = RandomState(hash(state))
+    walk.found |= random_states()
     for name, part in module.named_modules():
         path = f"{name}." if name else ""
         for key, value in vars(part).items():
