@@ -236,7 +236,9 @@ def test_loss_is_not_in_the_gradient_band() -> None:
 def test_every_primitive_has_a_label_of_at_most_four_letters() -> None:
     for kind in tc.PRIMITIVES:
         base = kind.removesuffix("_vjp")
-        assert base in SYMBOLS or len(base) <= 4, f"{base}: SYMBOLS of drawn_nodes has no label"
+        assert base in SYMBOLS or len(base) <= 4, (
+            f"{base}: add a label of at most four letters to SYMBOLS of viz/layout/drawn_nodes.py"
+        )
     assert all(len(symbol) <= 4 for symbol in SYMBOLS.values())
 
 

@@ -27,7 +27,7 @@ def test_shipped_text_equals_lessons() -> None:
     """If a lesson was changed on purpose, run ``make text``."""
     lessons = "".join(path.read_text("utf-8") for path in sorted(LESSONS.glob("*.py")))
     text = load_text()
-    assert decode(text.characters, text.tokens) == lessons
+    assert decode(text.characters, text.tokens) == lessons, "run make text"
     assert str(text) == f"{len(lessons):,} tokens of {len(set(lessons))} characters"
 
 

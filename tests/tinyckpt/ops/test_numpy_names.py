@@ -14,6 +14,7 @@ import pytest
 
 import tinyckpt as tc
 from tests.numpy_examples import ALIASES, EXAMPLES, found
+from tinyckpt.ops.elementwise_table import TABLE
 from tinyckpt.ops.numpy_names import ACCUMULATIONS, FUNCTIONS, REDUCTIONS, REPLACEMENTS, UFUNCS
 
 ROOT = Path(__file__).parents[3]
@@ -142,6 +143,14 @@ def test_dispatch_tables_cover_numpys_names() -> None:
     assert len(EXAMPLES) >= 120
     for alias, name in ALIASES.items():
         assert found(np, alias) in (found(np, name), None)
+
+
+@pytest.mark.parametrize("module", TABLE)
+def test_rows_with_a_docstring_are_public_functions(module: str) -> None:
+    bound = vars(importlib.import_module(f"tinyckpt.ops.{module}"))
+    for name in (row.name for row in TABLE[module] if row.text):
+        assert name in bound, f"bind {name} in tinyckpt/ops/{module}.py, as its neighbours are"
+        assert name in tc.__all__, f"import {name} in tinyckpt/__init__.py, and add it to __all__"
 
 
 def test_numpy_names_page_is_up_to_date() -> None:
