@@ -52,6 +52,7 @@ from tinyckpt.interop.torch.state_rollback import ObjectState
 from tinyckpt.interop.torch.validate_model import captured
 
 LIMIT = 40  # the most characters of a value in a reason
+MOST_BYTES = 1 << 20  # of a tensor that is compared by its contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,14 +289,15 @@ class Replays(DispatchMode):  # type: ignore[misc]
     def ref(self, value: Any) -> Any:
         """Return a hashable description of an operand: a ``Ref`` for a tensor, else its text.
 
-        A tensor that is made of data in forward, as ``torch.tensor(2.0)``, is what it contains.
+        A tensor that is made of data in forward, as ``torch.tensor(2.0)``, is what it contains,
+        unless it is large; then it is another one each time that it is made.
         """
-        if isinstance(value, torch.Tensor):
-            if not isinstance(value, FakeTensor) and value.device.type == "cpu":
-                data = value.untyped_storage()
-                return str(value.dtype), value.shape, string_at(data.data_ptr(), data.nbytes())
-            number = self.number(value)
+        if found := storage_of(value):
             layout = tuple(value.shape), value.stride(), value.storage_offset(), value.dtype
+            is_real = not isinstance(value, FakeTensor) and value.device.type == "cpu"
+            if is_real and found[1] <= MOST_BYTES:
+                return layout, string_at(value.untyped_storage().data_ptr(), found[1])
+            number = self.number(value)
             return Ref(number, self.version[number], layout)
         return value if isinstance(value, torch.Generator) else repr(value)
 
