@@ -129,7 +129,7 @@ class Reader:
         version = content.get("version")
         if version != VERSION or isinstance(version, bool):
             raise FormatError(
-                f"{self.path}: version {version!r:.80} of {content['schema']}; this tinyckpt "
+                f"{self.path}: version {str(version)[:80]} of {content['schema']}; this tinyckpt "
                 f"reads version {VERSION}; newer files need a newer one"
             )
         return content

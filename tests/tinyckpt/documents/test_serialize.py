@@ -140,7 +140,7 @@ def nested(depth: int) -> Any:
 DAMAGED: list[tuple[tuple[Any, ...], Any, str]] = [
     (("schema",), "other", r"the schema is 'other'; expected 'tinyckpt\.trace'"),
     (("version",), 3, r"version 3 of tinyckpt\.trace; this tinyckpt reads version 2"),
-    (("version",), "2", "version '2'"),
+    (("version",), "2", "version 2"),
     (("nodes",), None, "NoneType, which is not legal"),
     (("nodes", 0), -1, "at least 0"),
     (("nodes", 0), 7, "not those of its schedule"),
