@@ -174,6 +174,11 @@ def test_graph_in_place_of_a_schedule_and_the_like() -> None:
     graph = tc.differentiate(tc.build(loss, W, X))
     for function in (tc.replay, tc.run, tc.compile, tc.explain, tc.ledger):
         refused(function, graph, match=r"expected a Schedule, as tc\.plan\(graph\) makes; got a G")
+    schedule = tc.plan(graph)
+    for save in (tc.save_trace, tc.save_csv, tc.save_chrome_trace):
+        refused(save, schedule, "a", match=r"expected a Trace, as tc\.replay\(schedule\) makes; got")
+    refused(tc.save_graph, schedule, "a", match=r"expected a Graph, as .*; got a Schedule")
+    refused(tc.separators, loss, match=r"expected a Graph, as .*; got a function")
     refused(tc.from_order, loss, [0], match="expected a Graph, as")
     refused(tc.plan, loss, match=r"expected a Graph, as tc\.differentiate\(tc\.build\(.*a function")
     match = r"loss: expected a function of the parameters and the batch, got a ndarray.*step\.init"

@@ -117,6 +117,7 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 MADE_BY = {
     "Graph": "tc.differentiate(tc.build(function, *arguments))",
     "Schedule": "tc.plan(graph)",
+    "Trace": "tc.replay(schedule)",
 }
 
 

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from tinyckpt.base.deadline import MOST_EVALUATIONS, check_length
-from tinyckpt.base.errors import ScheduleError
+from tinyckpt.base.errors import ScheduleError, expect
 from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import counted
 from tinyckpt.core.graph import DataNode, Graph
@@ -38,6 +38,7 @@ def separators(graph: Graph) -> list[int]:
     Source: post-dominators by intersection, after Cooper, Harvey and Kennedy, "A simple, fast
     dominance algorithm", 2001, in one pass since the graph is acyclic.
     """
+    expect(graph, Graph)
     parent, depth, successors = post_dominators(graph)
     entering = edges_from_outside(graph, parent, successors)
     size = summed_over_subtrees(parent, [1] * len(graph.data))

@@ -36,7 +36,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from tinyckpt.base.display import printable
-from tinyckpt.base.errors import FormatError, GraphError
+from tinyckpt.base.errors import FormatError, GraphError, expect
 from tinyckpt.base.quantities import LARGEST_MEMORY
 from tinyckpt.base.spec import DTYPES, Spec
 from tinyckpt.base.tree import Template, map_leaves
@@ -119,6 +119,7 @@ def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
     >>> graph.name, len(graph.operators)
     ('chain:2', 5)
     """
+    expect(graph, Graph)
     write("graph", graph_document(graph), path)
 
 

@@ -116,6 +116,7 @@ def save_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
     ...     tc.load_trace(f"{folder}/trace.json").peak_bytes == trace.peak_bytes
     True
     """
+    expect(trace, Trace)
     write("trace", trace_document(trace), path)
 
 

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
+from tinyckpt.base.errors import expect
 from tinyckpt.base.files import write_atomically
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, recomputations, step_text
 from tinyckpt.core.trace import Trace
@@ -59,6 +60,7 @@ def save_csv(trace: Trace, path: str | os.PathLike[str]) -> None:
     >>> rows[1]
     '0,compute,0,f1,0,1,512,0,0,0,512,0,1,'
     """
+    expect(trace, Trace)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(CSV_HEADER)
@@ -104,6 +106,7 @@ def save_chrome_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
     >>> [event["name"] for event in events if event["ph"] == "X"]
     ['f1', 'f2', 'l', 'b2', 'b1']
     """
+    expect(trace, Trace)
     document = {
         "displayTimeUnit": "ms",
         "otherData": {

@@ -48,7 +48,8 @@ def challenge(
     1 node too much: the optimum within 7 nodes takes 44 evaluations
     the optimum: nothing within 7 nodes takes less than 44 evaluations
     """
-    graph, trace = schedule.graph, replay(schedule)
+    trace = replay(schedule)
+    graph = schedule.graph
     budget_size, problem = parse_budget(graph, costs_of(graph, costs), budget)
     own = problem.costs
     best = plan(graph, costs=costs, budget=budget, time_limit=time_limit)
