@@ -176,7 +176,9 @@ def test_graph_in_place_of_a_schedule_and_the_like() -> None:
         refused(function, graph, match=r"expected a Schedule, as tc\.plan\(graph\) makes; got a G")
     schedule = tc.plan(graph)
     for save in (tc.save_trace, tc.save_csv, tc.save_chrome_trace):
-        refused(save, schedule, "a", match=r"expected a Trace, as tc\.replay\(schedule\) makes; got")
+        refused(
+            save, schedule, "a", match=r"expected a Trace, as tc\.replay\(schedule\) makes; got"
+        )
     refused(tc.save_graph, schedule, "a", match=r"expected a Graph, as .*; got a Schedule")
     refused(tc.separators, loss, match=r"expected a Graph, as .*; got a function")
     refused(tc.from_order, loss, [0], match="expected a Graph, as")

@@ -153,10 +153,31 @@ def test_worker_measures_what_this_process_would(
     try:
         torch.set_num_threads(2)
         requests = requests_of(tct.trace(Model(), IMAGES))
-        here = [worker.evaluated(request)[:2] for request in requests]
+        here = [reply[:2] for request in requests for reply in worker.evaluated([request])]
+        assert [reply[:2] for reply in worker.evaluated(requests)] == here
         assert [reply[:2] for reply in isolation.evaluate_requests(requests)] == here
     finally:
         torch.set_num_threads(threads)
+
+
+LEAN = """
+import sys
+from tinyckpt.interop.torch import isolated_worker, worker
+worker.set_up(isolated_worker.settings())
+layout = {"dtype": worker.torch.float32, "device": "cpu", "shape": (8,), "stride": (1,), "offset": 0}
+request = {"operator": "aten.sin.default", "modules": (), "args": [layout], "kwargs": {}}
+print(worker.evaluated([request | {"forward": None, "device": "cpu", "timed": False}]))
+print("torch._inductor" in sys.modules)
+"""
+
+
+@pytest.mark.nightly
+def test_worker_does_not_import_the_compiler() -> None:  # which takes seconds
+    done = subprocess.run(
+        [sys.executable, "-c", LEAN], capture_output=True, text=True, cwd=ROOT, check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.stdout == "[(0, (32,), 0.0)]\nFalse\n"
 
 
 def test_missing_worker_warns_and_counts_no_workspace(

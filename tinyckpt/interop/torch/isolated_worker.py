@@ -15,6 +15,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ from tinyckpt.interop.torch import worker
 
 START = 120.0  # seconds in which PyTorch is imported; 2 are usual, more on a cold disk
 DEADLINE = 120.0  # seconds for one evaluation; products of bfloat16 may take that on an old CPU
+TOGETHER = 64  # operators evaluated in one session of the profiler
 MOST_CRASHES = 8  # crashes in one call, then the rest is skipped: each hang costs minutes
 # Flags that select kernels, beside the arguments; they have no getter functions.
 FLAGS = (
@@ -98,7 +100,7 @@ class WorkerProcess:
                     if pipe is not None:
                         pipe.close()
 
-    def ask(self, request: dict[str, Any], seconds: float) -> Any:
+    def ask(self, request: Any, seconds: float) -> Any:
         """Return the reply to a request; if the worker died of it, a text that says how.
 
         Raises:
@@ -188,23 +190,50 @@ def evaluate_requests(requests: Sequence[dict[str, Any]]) -> list[Any]:
     with WORKER.lock:
         wanted, deaths = settings(), 0
         found: list[Any] = []
-        for request in requests:
-            if deaths == MOST_CRASHES:
-                break
-            try:
-                pickle.dumps(request)
-            except Exception as error:
-                found.append(f"its arguments cannot be sent to a process: {error}")
+        waiting = deque(batches_of(requests))
+        while waiting and deaths < MOST_CRASHES:
+            some = waiting.popleft()
+            if refused := unsendable(some[0]):
+                found.append(f"its arguments cannot be sent to a process: {refused}")
                 continue
             if WORKER.process is None or WORKER.settings != wanted:
                 reply = WORKER.ask(wanted, START)
                 if isinstance(reply, str):
                     raise NoWorkerError(reply)
                 WORKER.settings = wanted
-            evaluations = 1 + worker.REPEATS if request["timed"] else 1
-            found.append(WORKER.ask(request, DEADLINE * evaluations))
-            deaths += WORKER.process is None
+            evaluations = 1 + worker.REPEATS if some[0]["timed"] else 1
+            reply = WORKER.ask(some, DEADLINE * evaluations)
+            if isinstance(reply, list):
+                found += reply
+            elif len(some) > 1:  # one of them ended the worker: each by itself
+                waiting.extendleft([request] for request in reversed(some))
+            else:
+                found.append(reply)
+                deaths += WORKER.process is None
         return found
+
+
+def batches_of(requests: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Group requests: ``TOGETHER`` in one message, but one that is timed or cannot be sent."""
+    found: list[list[dict[str, Any]]] = []
+    is_open = False  # whether the last group takes more
+    for request in requests:
+        alone = request["timed"] or unsendable(request) != ""
+        if is_open and not alone and len(found[-1]) < TOGETHER:
+            found[-1].append(request)
+        else:
+            found.append([request])
+        is_open = not alone
+    return found
+
+
+def unsendable(request: dict[str, Any]) -> str:
+    """Say why a request cannot be sent to a process; empty if it can."""
+    try:
+        pickle.dumps(request)
+    except Exception as error:
+        return str(error) or type(error).__name__
+    return ""
 
 
 def settings() -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Worker process of operator measurement: evaluates single operators on synthetic tensors.
 
 ``isolated_worker`` runs this file as a script, in a process that imports PyTorch and nothing of
-tinyckpt, since an operator may crash it. Requests are pickles, one operator each, with layouts in
-place of tensors; replies are pickles of bytes and seconds, or the text of an error. Output of
+tinyckpt, since an operator may crash it. Requests are pickles of some operators, with layouts in
+place of tensors; replies are pickles of bytes and seconds, or the text of an error, for each. They
+share one session of the profiler: to start one takes as long as many small kernels. Output of
 kernels is discarded.
 """
 
@@ -12,8 +13,10 @@ import os
 import pickle
 import signal
 import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from importlib import import_module
 from time import perf_counter
 from typing import Any
@@ -22,9 +25,12 @@ if __name__ == "__main__":
     sys.path[:] = sys.argv[1:]  # after the standard library: a user's folder may shadow it
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+
+# torch.profiler imports torch.compile, which takes seconds, when its first session starts.
+from torch.autograd.profiler import profile, record_function
 
 REPEATS = 5  # of a timed operator; the minimum counts, since noise only adds time
+MARK = "tinyckpt operator "  # in the profiler, before an operator's place
 
 
 # Allocator ---------------------------------------------------------------------------------------
@@ -35,15 +41,15 @@ def profiled() -> Iterator[profile]:
     """Profile the CPU allocator."""
     # The profiler writes to the terminal when it starts and stops, unless told not to beforehand.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with profile(profile_memory=True) as profiler:
         yield profiler
 
 
-def changes_of(profiler: profile) -> list[int]:
-    """Return the bytes that the allocator handed out, or took back if negative, by time."""
-    events = profiler.profiler.kineto_results.events()
+def changes_of(profiler: profile) -> list[tuple[int, int]]:
+    """Return when the allocator handed out bytes, or took them back, and how many (negative)."""
+    events = profiler.kineto_results.events()
     found = [(event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"]
-    return [nbytes for _, nbytes in sorted(found, key=lambda change: change[0])]
+    return sorted(found, key=lambda change: change[0])
 
 
 def peak_and_rest(changes: Iterable[int]) -> tuple[int, int]:
@@ -60,7 +66,7 @@ def allocated(function: Callable[[], Any], device: str) -> tuple[int, int, Any]:
     if not device.startswith("cuda"):
         with profiled() as profiler:
             result = function()
-        return *peak_and_rest(changes_of(profiler)), result
+        return *peak_and_rest(nbytes for _, nbytes in changes_of(profiler)), result
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
@@ -70,15 +76,64 @@ def allocated(function: Callable[[], Any], device: str) -> tuple[int, int, Any]:
     return peak - before, torch.cuda.memory_allocated(device) - before, result
 
 
-# One operator ------------------------------------------------------------------------------------
+# Operators ---------------------------------------------------------------------------------------
 
 
-def evaluated(request: dict[str, Any]) -> tuple[int, tuple[int, ...], float]:
-    """Evaluate an operator; return its workspace, the storages of its results, and its seconds.
+def evaluated(requests: Sequence[dict[str, Any]]) -> list[Any]:
+    """Evaluate operators; return of each its workspace, the storages of its results, its seconds.
+
+    For one that fails, the text of its error.
 
     Args:
-        request: as ``workspace.request_of`` makes it.
+        requests: as ``workspace.request_of`` makes them.
     """
+    on_cpu = any(not request["device"].startswith("cuda") for request in requests)
+    with profiled() if on_cpu else nullcontext() as profiler:
+        replies = [
+            attempted(partial(measured, request, f"{MARK}{place}"))
+            for place, request in enumerate(requests)
+        ]
+    found = {} if profiler is None else marked_workspaces(profiler)
+    for place, request in enumerate(requests):
+        if isinstance(replies[place], str):
+            continue
+        workspace, outputs = replies[place]
+        # Not under the profiler, which takes time of its own.
+        seconds = attempted(partial(seconds_of, request)) if request["timed"] else 0.0
+        reply = (found.get(place, 0) if workspace is None else workspace), outputs, seconds
+        replies[place] = seconds if isinstance(seconds, str) else reply
+    return replies
+
+
+def attempted(function: Callable[[], Any]) -> Any:
+    """Return a function's result, or the text of its error."""
+    try:
+        return function()
+    except BaseException as error:  # a kernel in Python may raise SystemExit
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def measured(request: dict[str, Any], mark: str) -> tuple[int | None, tuple[int, ...]]:
+    """Evaluate an operator, marked in the profiler; return workspace and storages of its results.
+
+    On a CPU the workspace is None: the profiler tells it when its session has ended.
+    """
+    call, device, workspace = prepared(request), request["device"], None
+    if device.startswith("cuda"):
+        peak, left, result = allocated(call, device)
+        workspace = peak - left
+    else:
+        with record_function(mark):
+            result = call()
+    outputs = tuple(
+        value.untyped_storage().nbytes() if isinstance(value, torch.Tensor) else 0
+        for value in leaves(result)
+    )
+    return workspace, outputs
+
+
+def prepared(request: dict[str, Any]) -> Callable[[], Any]:
+    """Make the operands of an operator; return what evaluates it."""
     target = operator_of(request["operator"], request["modules"])
     args = mapped(tensor_of_layout, request["args"])
     kwargs = {name: mapped(tensor_of_layout, value) for name, value in request["kwargs"].items()}
@@ -87,20 +142,26 @@ def evaluated(request: dict[str, Any]) -> tuple[int, tuple[int, ...], float]:
         name, given, handed_on = request["forward"]
         results = operator_of(name)(*mapped(tensor_of_layout, given))
         args = [results[handed_on[i]] if i in handed_on else x for i, x in enumerate(args)]
-    device = request["device"]
-    peak, left, result = allocated(lambda: target(*args, **kwargs), device)
-    outputs = tuple(
-        value.untyped_storage().nbytes() if isinstance(value, torch.Tensor) else 0
-        for value in leaves(result)
-    )
-    del result
-    seconds = seconds_of(lambda: target(*args, **kwargs), device) if request["timed"] else 0.0
-    return peak - left, outputs, seconds
+    return lambda: target(*args, **kwargs)
 
 
-def seconds_of(function: Callable[[], Any], device: str) -> float:
+def marked_workspaces(profiler: profile) -> dict[int, int]:
+    """Return the workspace of each marked operator: its peak of live bytes, less those after it."""
+    changes, found = changes_of(profiler), {}
+    times = [time for time, _ in changes]
+    for event in profiler.kineto_results.events():
+        if event.name().startswith(MARK):
+            begin = bisect_left(times, event.start_ns())
+            end = bisect_right(times, event.end_ns())
+            peak, rest = peak_and_rest(nbytes for _, nbytes in changes[begin:end])
+            found[int(event.name().removeprefix(MARK))] = peak - rest
+    return found
+
+
+def seconds_of(request: dict[str, Any]) -> float:
     """Return the seconds of one evaluation, the minimum of ``REPEATS``."""
-    synchronize = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
+    function = prepared(request)
+    synchronize = torch.cuda.synchronize if request["device"].startswith("cuda") else lambda: None
     seconds = []
     for _ in range(REPEATS):
         synchronize()
@@ -172,7 +233,11 @@ def set_up(settings: dict[str, Any]) -> None:
     """Apply the caller's global settings: see ``isolated_worker.settings``."""
     torch.set_num_threads(settings["threads"])
     torch.set_default_dtype(settings["dtype"])
-    torch.use_deterministic_algorithms(settings["deterministic"], warn_only=settings["warn_only"])
+    wanted = settings["deterministic"], settings["warn_only"]
+    known = torch.are_deterministic_algorithms_enabled()
+    if wanted != (known, torch.is_deterministic_algorithms_warn_only_enabled()):
+        # It imports torch.compile, which takes seconds.
+        torch.use_deterministic_algorithms(wanted[0], warn_only=wanted[1])
     for path, value in settings["flags"].items():
         owner, _, name = path.rpartition(".")
         setattr(flag_owner(owner), name, value)
@@ -202,15 +267,9 @@ def main() -> None:
             request = pickle.load(requests)
         except EOFError:
             return
-        try:
-            # Grad mode is on, but no tensor requires a gradient: some kernels (LSTMs) check it.
-            reply = None
-            if "threads" in request:
-                set_up(request)
-            else:
-                reply = evaluated(request)
-        except BaseException as error:  # a kernel in Python may raise SystemExit
-            reply = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        # Grad mode is on, but no tensor requires a gradient: some kernels (LSTMs) check it.
+        serve = set_up if isinstance(request, dict) else evaluated
+        reply = attempted(partial(serve, request))
 
 
 def disable_core_dumps() -> None:
