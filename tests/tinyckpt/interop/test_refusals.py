@@ -60,6 +60,10 @@ CASES: dict[str, tuple[Any, str]] = {
         lambda h: torch.cond(h.sum() > 0, torch.sin, torch.cos, (h,)).sum(),
         r"Model: .*(is a higher-order operator; expected operators on|cannot capture)",
     ),
+    "a check of a factorisation": (
+        lambda h: torch.linalg.cholesky(h.T @ h + torch.eye(4)).sum(),
+        r"Model: .*checks a result's values, .*; use .* such as torch\.linalg\.cholesky_ex",
+    ),
 }  # fmt: skip
 
 

@@ -233,6 +233,11 @@ def check_supported(graph: fx.GraphModule, name: str) -> None:
             what = SYMBOLIC
         elif node.op == "get_attr" and isinstance(attribute_of(graph, node), torch.Generator):
             what = "is a generator of its own; use PyTorch's default generator"
+        elif torch.ops.aten._linalg_check_errors.default in node.args:
+            what = (
+                "checks a result's values, and returns nothing; use the function that does not "
+                "check, such as torch.linalg.cholesky_ex, inv_ex or solve_ex"
+            )
         elif isinstance(target, HigherOrderOperator):
             what = "is a higher-order operator; expected operators on tensors alone"
         elif isinstance(target, OpOverload) and target.namespace in COLLECTIVES:
