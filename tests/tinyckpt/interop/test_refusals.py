@@ -110,6 +110,43 @@ def test_unregistered_tensor_is_named_with_its_remedy(listed: bool) -> None:
     assert tct.trace(nn.Sequential(Masked(True), Model(torch.sum)), X).graph.operators
 
 
+class Recomputed(torch.autograd.Function):
+    """A module, evaluated again in the backward pass, as reversible networks do."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, layer: nn.Module, *_: Any) -> Any:
+        ctx.layer = layer
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return layer(x)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = ctx.layer(x)
+        found = torch.autograd.grad(y, [x, *ctx.layer.parameters()], cotangents)
+        return found[0], None, *found[1:]
+
+
+class Reversible(nn.Module):
+    """A layer before a function that evaluates another one again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.layer = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = Recomputed.apply(self.first(x), self.layer, *self.layer.parameters())
+        return y.square().sum()
+
+
+def test_parameter_read_by_the_backward_of_a_function_is_located() -> None:
+    with pytest.raises(tc.GraphError, match=r"backward of an autograd.Function reads .*line \d+\)"):
+        tct.trace(Reversible(), X)
+    assert tct.estimate(Reversible(), X).peak > 0
+
+
 def test_tensor_from_outside_the_model_is_refused() -> None:
     mask = torch.ones(4)
     with pytest.raises(tc.GraphError, match=r"no buffer and no argument \(.*\); use .*buffer"):

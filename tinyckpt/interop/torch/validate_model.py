@@ -54,6 +54,12 @@ def captured(name: str, model: torch.nn.Module) -> Iterator[None]:
         ]
         where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
         if isinstance(error, AssertionError) and UNKNOWN_TENSOR in str(error):
+            if any(frame.name == "backward" for frame in own):
+                raise GraphError(
+                    f"{name}: the backward of an autograd.Function reads a tensor that it does "
+                    f"not have from its context{where}, such as a module's parameter; hand it to "
+                    "apply() and to ctx.save_for_backward; advise takes such models as they are"
+                ) from error
             raise GraphError(unknown_tensor(name, where, model)) from error
         text = " ".join(str(error).split())[:300]
         if isinstance(error, ValueError) and text.endswith(READ_ONLY):
