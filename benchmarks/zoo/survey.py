@@ -394,7 +394,8 @@ Each model is as its package makes it, with random weights; nothing is adapted. 
 whether `torch.compile` runs a step in one graph, in several, or not. *plain peak*: of a step by
 the events of PyTorch's profiler, which three columns are divided by: what is *predicted* without
 running it, what memray sees of *malloc*, and PyTorch's own *MemTracker*. *seconds*: of the
-processor to the first advice, without the process that measures operators meanwhile. For 60 and 40 % of the plain peak (or the least that wrapping modules reaches: *least*),
+processor to the first advice, without the process that measures operators meanwhile. For 60 and
+40 % of the plain peak (or the least that wrapping modules reaches: *least*),
 what was measured of a step as advised, over plain: peak, FLOPs, processor time; gradients have
 the same bits unless it says otherwise. *package's own*: its switch for checkpointing; *every
 second* element of the longest list of modules; *compiled* with `activation_memory_budget=0.5`:

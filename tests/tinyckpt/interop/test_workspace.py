@@ -164,8 +164,9 @@ LEAN = """
 import sys
 from tinyckpt.interop.torch import isolated_worker, worker
 worker.set_up(isolated_worker.settings())
-layout = {"dtype": worker.torch.float32, "device": "cpu", "shape": (8,), "stride": (1,), "offset": 0}
-request = {"operator": "aten.sin.default", "modules": (), "args": [layout], "kwargs": {}}
+layout = {"dtype": worker.torch.float32, "device": "cpu", "shape": (8,), "stride": (1,)}
+operands = [layout | {"offset": 0}]
+request = {"operator": "aten.sin.default", "modules": (), "args": operands, "kwargs": {}}
 print(worker.evaluated([request | {"forward": None, "device": "cpu", "timed": False}]))
 print("torch._inductor" in sys.modules)
 """
