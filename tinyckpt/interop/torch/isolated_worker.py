@@ -26,7 +26,9 @@ import torch
 from tinyckpt.interop.torch import worker
 
 START = 120.0  # seconds in which PyTorch is imported; 2 are usual, more on a cold disk
-DEADLINE = 120.0  # seconds for one evaluation; products of bfloat16 may take that on an old CPU
+# Seconds for one evaluation; products of bfloat16 may take that on an old CPU. Operators that take
+# it together are evaluated one by one.
+DEADLINE = 120.0
 TOGETHER = 64  # operators evaluated in one session of the profiler
 MOST_CRASHES = 8  # crashes in one call, then the rest is skipped: each hang costs minutes
 # Flags that select kernels, beside the arguments; they have no getter functions.
