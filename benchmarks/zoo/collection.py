@@ -314,7 +314,7 @@ def of_torchvision() -> Rows:
     ):  # fmt: skip
         yield name, partial(torchvision_classifier, name)
     yield "googlenet", partial(torchvision_classifier, "googlenet", init_weights=False)
-    yield "inception_v3", partial(torchvision_classifier, "inception_v3", 128, init_weights=False)
+    yield "inception_v3", partial(torchvision_classifier, "inception_v3", 299, init_weights=False)
     yield "vit_b_32", partial(torchvision_classifier, "vit_b_32", image_size=64)
     for name in ("deeplabv3_mobilenet_v3_large", "fcn_resnet50", "lraspp_mobilenet_v3_large"):
         yield name, partial(torchvision_maps, name)
