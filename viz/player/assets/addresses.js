@@ -1,10 +1,11 @@
 /**
  * Memory map of a schedule: an offset in one buffer for every block and workspace.
  *
- * Offline dynamic storage allocation by first fit, largest first: blocks in order of size, then of
- * their first step, each at the lowest offset that is free for its whole lifetime. What an operator
- * computes in place stays where its operand was. Source: greedy by size, Pisarchyk & Lee 2020, arXiv
- * 2001.03288, which takes the smallest gap rather than the lowest. ``tc.arena`` searches longer.
+ * Offline dynamic storage allocation by first fit: blocks in order of size, or where that is lower in
+ * order of lifetime, then of their first step, each at the lowest offset that is free for its whole
+ * lifetime. What an operator computes in place stays where its operand was. Source: greedy by size,
+ * Pisarchyk & Lee 2020, arXiv 2001.03288, which takes the smallest gap rather than the lowest.
+ * ``tc.arena`` searches longer.
  */
 
 import { rootOf } from "./allocation.js";
@@ -29,10 +30,12 @@ import { APART, HATCHED, Stack } from "./stack.js";
  * @typedef {{begin: number, end: number, size: number, offset: number, parts: Rectangle[]}} Place
  */
 
-// Allocations of a schedule: each may be compared with all others, 50 million pairs, 0.3 s.
+// Allocations of a schedule: each may be compared with all others twice, 100 million pairs, 0.6 s.
 export const MOST_PLACED = 10_000;
 const ALIGNMENT = 64; // bytes to which sizes are rounded up, as in tc.arena
 const MOST_OFFSETS = 3; // of a value that are named
+/** @type {((place: Place) => number)[]} */
+const FIRST = [({ size }) => size, ({ begin, end }) => end - begin]; // by what places are tried in order
 
 /** How many allocations a schedule has. @param {Model} model */
 function allocationCount(model) {
@@ -51,8 +54,14 @@ function packed(model) {
   const rectangles = rectanglesOf(model);
   const unit = model.inNodes ? 1 : ALIGNMENT;
   const places = placesIn(rectangles, model.over, unit);
-  const height = firstFit(places);
-  for (const { offset, parts } of places) for (const part of parts) part.offset = offset;
+  const peak = model.live[model.peakStep];
+  let height = Number.POSITIVE_INFINITY;
+  for (const first of FIRST) {
+    const found = firstFit(places, first);
+    if (found < height) for (const { offset, parts } of places) for (const part of parts) part.offset = offset;
+    height = Math.min(height, found);
+    if (height <= peak) break; // nothing is lower
+  }
   return { rectangles, height, isRounded: rectangles.some(({ amount }) => amount % unit > 0) };
 }
 
@@ -88,10 +97,12 @@ function placesIn(rectangles, over, unit) {
   return places;
 }
 
-/** Give each place its offset. @param {Place[]} places by their first step @returns {number} the buffer's size */
-function firstFit(places) {
-  // Columns by size, as nearly all pairs are looked at; and the places that have an offset, by it.
-  const ordered = places.toSorted((a, b) => b.size - a.size);
+/** Give each place its offset. @param {Place[]} places by their first step
+ * @param {(place: Place) => number} first of what the largest comes first @returns {number} the buffer's size
+ */
+function firstFit(places, first) {
+  // Columns in that order, as nearly all pairs are looked at; and the places that have an offset, by it.
+  const ordered = places.toSorted((a, b) => first(b) - first(a));
   const [begins, ends, sizes] = ["begin", "end", "size"].map((name) =>
     Float64Array.from(ordered, (each) => each[name]),
   );
@@ -127,7 +138,7 @@ export function bufferWords(model) {
   const ratio = (found.height / Math.max(model.live[model.peakStep], 1)).toFixed(2);
   const rounded = found.isRounded && ratio !== "1.00" ? `, sizes rounded up to ${ALIGNMENT} B` : "";
   const caching = model.reserved ? ` PyTorch's allocator would reserve ${shortSize(model.reserved)}.` : "";
-  return `Buffer ${ratio} × peak of live bytes, by first fit, largest first${rounded}.${caching}`;
+  return `Buffer ${ratio} × peak of live bytes, by first fit${rounded}.${caching}`;
 }
 
 /** Where the memory of a value is, in words. @param {Model} model @param {number} value */
