@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import subprocess
 import sys
 import time
@@ -521,7 +522,7 @@ def report() -> None:
         if rows:
             sections.append(f"## {group}\n\n{table.rows(HEADER, rows)}")
     errors = [
-        [each["name"], part.removesuffix(": error"), each[part][:200].replace("|", "\\|")]
+        [each["name"], part.removesuffix(": error"), brief(each[part])]
         for each in every
         for part in each
         if part in ("advice: error", "trace: error", "plan: error")
@@ -530,6 +531,11 @@ def report() -> None:
     packages = ["torch", "torchvision", "timm", "transformers", "diffusers", "peft",
                 "torch-geometric", "memray"]  # fmt: skip
     table.write("survey", "Models of other people's packages", sections, packages)
+
+
+def brief(error: str) -> str:
+    """Return an error in a cell's width, with files as they are named in their packages."""
+    return re.sub(r"/\S*/site-packages/", "", error)[:200].replace("|", "\\|")
 
 
 def file_of(name: str) -> Path:
