@@ -16,7 +16,7 @@ structure). Options dominated in cost and all three memories are dropped (Pareto
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tinyckpt.base.deadline import Clock, OutOfTimeError
@@ -78,12 +78,14 @@ class Block:
         state: the values that cross the cut before it: its input state.
         behind: live-in cotangents: backward values for this stage or earlier ones.
         waiting: cotangents that stay live: backward values for earlier stages.
+        maker: for every value that the forward pass of the stage makes, the operator.
     """
 
     stage: ChainStage
     state: tuple[int, ...]
     behind: frozenset[int]
     waiting: frozenset[int]
+    maker: Mapping[int, int]
 
 
 class BlockOptions:
@@ -108,7 +110,13 @@ class BlockOptions:
         self.outputs = set(problem.graph.outputs)
         waiting = [*map(frozenset, pending_cotangents(problem.graph, parts)), frozenset[int]()]
         self.blocks = [
-            Block(stage, parts[i - 1].cut if i else (), waiting[i + 1], waiting[i])
+            Block(
+                stage,
+                parts[i - 1].cut if i else (),
+                waiting[i + 1],
+                waiting[i],
+                {data: i for i in stage.forward for data in problem.graph.operators[i].outputs},
+            )
             for i, stage in enumerate(parts)
         ]
         self.shapes = [self.shape(block) for block in self.blocks]
@@ -235,11 +243,11 @@ class BlockOptions:
             for operator in stage.forward:
                 own = graph.operators[operator].outputs
                 kept.update(data for data in own if graph.data[data].view_of in kept)
-        record = sorted({*stage.advance, *self.producers(stage, kept, set(block.state))})
-        there = kept.union(block.state, (d for d in stage.tape if not self.makes(stage, d)))
+        record = sorted({*stage.advance, *self.producers(block, kept, set(block.state))})
+        there = kept.union(block.state, (d for d in stage.tape if d not in block.maker))
         before, back = frozenset(there | block.behind), list[int]()
         for target in stage.backward:
-            missing = sorted(self.producers(stage, graph.operators[target].inputs, there))
+            missing = sorted(self.producers(block, graph.operators[target].inputs, there))
             there.update(data for i in missing for data in graph.operators[i].outputs)
             back += [*missing, target]
         evaluated = [*record, *(i for i in back if i < graph.forward_count)]
@@ -258,7 +266,7 @@ class BlockOptions:
     def frugal(self, block: Block, option: BlockOption, runs: int) -> list[BlockOption]:
         """Return the options with the same saved values and a backward pass in less memory."""
         stage, cost = block.stage, self.problem.costs.operators
-        elsewhere = {data for data in stage.tape if not self.makes(stage, data)}
+        elsewhere = {data for data in stage.tape if data not in block.maker}
         backward_pass = BlockBackward(
             self.problem, [*stage.forward, *stage.backward], block.state,
             elsewhere.union(option.saved, block.behind), block.behind,
@@ -277,27 +285,17 @@ class BlockOptions:
         operators = self.problem.graph.operators
         return {data for i in stage.backward for data in operators[i].outputs} & self.outputs
 
-    def makes(self, stage: ChainStage, data: int) -> bool:
-        """Whether a stage's forward operators make a value."""
-        producer = self.problem.graph.data[data].producer
-        forward = stage.forward
-        return producer is not None and bool(forward) and forward[0] <= producer <= forward[-1]
-
-    def producers(
-        self, stage: ChainStage, wanted: Iterable[int], there: Collection[int]
-    ) -> set[int]:
-        """Return the forward operators of a stage that make wanted values from resident ones."""
-        graph = self.problem.graph
+    def producers(self, block: Block, wanted: Iterable[int], there: Collection[int]) -> set[int]:
+        """Return the forward operators of a block that make wanted values from resident ones."""
+        operators, maker = self.problem.graph.operators, block.maker
         found: set[int] = set()
-        todo = list(wanted)
+        todo = [data for data in wanted if data in maker and data not in there]
         while todo:
-            data = todo.pop()
-            producer = graph.data[data].producer
-            if producer is None or data in there or producer in found:
-                continue
-            if self.makes(stage, data):
+            producer = maker[todo.pop()]
+            if producer not in found:
                 found.add(producer)
-                todo.extend(graph.operators[producer].inputs)
+                read = operators[producer].inputs
+                todo += [data for data in read if data in maker and data not in there]
         return found
 
 

@@ -423,8 +423,11 @@ class StorageMeter:
     def __init__(self, problem: Problem, deadline: Clock) -> None:
         self.deadline = deadline
         self.graph, self.costs, self.root = problem.graph, problem.costs, problem.root
-        self.size = problem.size.tolist()
         self.pinned = self.roots(forward_values(problem.graph, pinned_values(problem.graph)))
+        self.size = problem.size.tolist()
+        for root in self.pinned:
+            self.size[root] = 0
+        self.touched = [(*one.inputs, *one.outputs) for one in problem.graph.operators]
 
     def roots(self, values: Iterable[int]) -> set[int]:
         """Return the storages of some values, each by its root value."""
@@ -433,11 +436,7 @@ class StorageMeter:
     def memory(self, values: Iterable[int], excluded: Collection[int] = ()) -> int:
         """Return the memory of some values, excluding the storages in ``excluded``."""
         self.deadline.check()
-        return sum(self.counted(root, excluded) for root in self.roots(values))
-
-    def counted(self, root: int, excluded: Collection[int]) -> int:
-        """Return the memory that a storage counts with."""
-        return 0 if root in self.pinned or root in excluded else self.size[root]
+        return sum(self.size[root] for root in self.roots(values) if root not in excluded)
 
     def peak(
         self, operators: Sequence[int], before: Iterable[int], after: Collection[int],
@@ -451,30 +450,37 @@ class StorageMeter:
             after: live-out values; all others are freed after their last reader.
             excluded: storages that are resident throughout and not counted.
         """
-        last: dict[int, int] = {}
-        for position, index in enumerate(operators):
-            operator = self.graph.operators[index]
-            for data in (*operator.inputs, *operator.outputs):
-                last[data] = position
+        size, root_of, workspace = self.size, self.root, self.costs.workspace
+        last = {
+            data: position
+            for position, index in enumerate(operators)
+            for data in self.touched[index]
+        }
+        freed: list[list[int]] = [[] for _ in operators]
+        for data, position in last.items():
+            if data not in after:
+                freed[position].append(data)
         live = {data for data in before if data in last or data in after}
-        holders = Counter(self.root[data] for data in live)
+        holders = Counter(root_of[data] for data in live)
         peak = memory = self.memory(live, excluded)
-        for position, index in enumerate(operators):
-            self.deadline.check()
-            operator = self.graph.operators[index]
-            for data in operator.outputs:
-                root = self.root[data]
+        for index, dying in zip(operators, freed, strict=True):
+            for data in self.graph.operators[index].outputs:
+                if data in live:
+                    continue
+                live.add(data)
+                root = root_of[data]
+                if not holders[root] and root not in excluded:
+                    memory += size[root]
+                holders[root] += 1
+            peak = max(peak, memory + workspace[index])
+            for data in dying:
                 if data not in live:
-                    live.add(data)
-                    memory += 0 if holders[root] else self.counted(root, excluded)
-                    holders[root] += 1
-            peak = max(peak, memory + self.costs.workspace[index])
-            for data in (*operator.inputs, *operator.outputs):
-                root = self.root[data]
-                if last[data] == position and data not in after and data in live:
-                    live.discard(data)
-                    holders[root] -= 1
-                    memory -= 0 if holders[root] else self.counted(root, excluded)
+                    continue
+                live.discard(data)
+                root = root_of[data]
+                holders[root] -= 1
+                if not holders[root] and root not in excluded:
+                    memory -= size[root]
         return peak
 
 
