@@ -364,7 +364,7 @@ def subtitles_of(trace: Trace) -> list[str]:
     if not moved and not names_checkpoints(trace):
         parts = parts[1:]
     if certificate is not None:
-        within = f"within {memory_text(certificate.budget, certificate.memory_unit)}"
+        within = f"within {memory_text(certificate.budget, certificate.memory_unit, 'value')}"
         parts = [[*parts[0], within], [what, cost, within], *parts]
     return [" · ".join(some) for some in parts]
 
@@ -410,8 +410,8 @@ def results_of(trace: Trace, in_nodes: bool) -> list[str]:
 
 def peak_of(trace: Trace, in_nodes: bool) -> str:
     """Format the peak."""
-    nodes = f"{count_text(trace.peak_nodes)} nodes = " if in_nodes else ""
-    return f"peak {nodes}{size_text(trace.peak_bytes)}"
+    values = f"{count_text(trace.peak_nodes)} values = " if in_nodes else ""
+    return f"peak {values}{size_text(trace.peak_bytes)}"
 
 
 def lines_of_card(trace: Trace, title: str, in_nodes: bool, note: str) -> list[str]:

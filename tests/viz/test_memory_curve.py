@@ -119,26 +119,26 @@ def test_curve_has_lines_for_budget_and_store_all() -> None:
     planned = tc.replay(tc.plan(graph, budget="10 nodes"))
     free = tc.replay(tc.plan(graph, "sqrt_n"))
     assert lines([kept, planned, free]) == [
-        ["peak 18 nodes = 9.0 KiB"],
-        ["peak 10 nodes = 5.0 KiB", "budget 10", "store all 18"],
-        ["peak 9 nodes = 4.5 KiB", "store all 18"],
+        ["peak 18 values = 9.0 KiB"],
+        ["peak 10 values = 5.0 KiB", "budget 10", "store all 18"],
+        ["peak 9 values = 4.5 KiB", "store all 18"],
     ]
-    assert lines([planned]) == [["peak 10 nodes = 5.0 KiB", "budget 10"]]
+    assert lines([planned]) == [["peak 10 values = 5.0 KiB", "budget 10"]]
     other = tc.replay(tc.plan(tc.networks.chain(4), "store_all"))
-    assert lines([free, other])[0] == ["peak 9 nodes = 4.5 KiB"]  # another graph's store-all
+    assert lines([free, other])[0] == ["peak 9 values = 4.5 KiB"]  # another graph's store-all
 
 
 def test_budget_far_above_the_peak_is_not_drawn() -> None:
     graph = tc.networks.chain(4)
     trace = tc.replay(tc.plan(graph, budget="7 nodes"))
     assert (trace.peak_nodes, scene_of([trace]).highest) == (6, 7)
-    assert lines([trace]) == [["peak 6 nodes = 3.0 KiB", "budget 7"]]
+    assert lines([trace]) == [["peak 6 values = 3.0 KiB", "budget 7"]]
     far = replace(trace.schedule, certificate=None, options={"budget": 99, "memory_unit": "nodes"})
     assert scene_of([tc.replay(far)]).highest == 6
-    assert lines([tc.replay(far)]) == [["peak 6 nodes = 3.0 KiB"]]
+    assert lines([tc.replay(far)]) == [["peak 6 values = 3.0 KiB"]]
     # A budget in another unit than the curve is no line of it.
     other = replace(far, options={"budget": 6, "memory_unit": "bytes"})
-    assert lines([tc.replay(other)]) == [["peak 6 nodes = 3.0 KiB"]]
+    assert lines([tc.replay(other)]) == [["peak 6 values = 3.0 KiB"]]
 
 
 def test_labels_of_near_lines_stand_side_by_side() -> None:

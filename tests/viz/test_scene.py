@@ -74,7 +74,7 @@ def test_subtitle_of_a_plan_for_other_costs_has_their_unit() -> None:
     rings = len(schedule.checkpoints)
     evaluations = tc.replay(schedule).evaluations
     assert texts[-1].endswith(f" bytes moved in {evaluations} evaluations")
-    assert texts[0] == f"chain of 9 layers · {rings} checkpoints · {texts[-1]} · within 5 nodes"
+    assert texts[0] == f"chain of 9 layers · {rings} checkpoints · {texts[-1]} · within 5 values"
     assert sorted(texts, key=len, reverse=True) == texts
 
 

@@ -16,13 +16,13 @@ def size_text(nbytes: float) -> str:
     return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
 
 
-def memory_text(amount: int, unit: str) -> str:
-    """Format an amount of memory, in bytes or in nodes.
+def memory_text(amount: int, unit: str, word: str = "node") -> str:
+    """Format an amount of memory, in bytes or in nodes, for which pictures have another word.
 
-    >>> memory_text(2048, "bytes"), memory_text(1, "nodes"), memory_text(9, "nodes")
-    ('2.0 KiB', '1 node', '9 nodes')
+    >>> memory_text(2048, "bytes"), memory_text(1, "nodes"), memory_text(9, "nodes", "value")
+    ('2.0 KiB', '1 node', '9 values')
     """
-    return counted(amount, "node") if unit == "nodes" else size_text(amount)
+    return counted(amount, word) if unit == "nodes" else size_text(amount)
 
 
 def cost_text(cost: float, unit: str) -> str:

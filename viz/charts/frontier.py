@@ -143,7 +143,7 @@ def frontier_figure(
     """Return the figure; call it within ``looks()``."""
     in_nodes = found.costs.memory_unit == "nodes"
     everywhere = [point.peak for point in found.points] + [peak for _, peak, _ in (*named, *points)]
-    unit, unit_name = (1, "nodes") if in_nodes else byte_unit(max(everywhere))
+    unit, unit_name = (1, "values") if in_nodes else byte_unit(max(everywhere))
     least = sum(found.costs.operators) or 1.0
     known = [(point.peak / unit, point.cost / least) for point in found.points]
     policies, others = (

@@ -147,7 +147,7 @@ def scaling_figure(
     title: Titles = None,
 ) -> Figure:
     """Return the figure; call it within ``looks()``."""
-    unit, name = (1, "nodes")
+    unit, name = (1, "values")
     if not in_nodes:
         unit, name = byte_unit(max(max(line.values) for line in peaks))
     beside = width >= BESIDE

@@ -312,7 +312,7 @@ def detail_of(schedule: Schedule) -> str:
     if schedule.options:
         return options_text(schedule.options)
     known = schedule.certificate
-    return f"within {memory_text(known.budget, known.memory_unit)}" if known else ""
+    return f"within {memory_text(known.budget, known.memory_unit, 'value')}" if known else ""
 
 
 def options_text(options: Mapping[str, Any]) -> str:

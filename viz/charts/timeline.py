@@ -121,7 +121,7 @@ def timeline_figure(
     """Return the figure; call it within ``looks()``."""
     rows, largest = scene.rows, max(max(row.live) for row in scene.rows)
     names = names_of([row.trace for row in rows]) if names is None else names
-    unit, name = (1, "nodes") if scene.in_nodes else byte_unit(largest)
+    unit, name = (1, "values") if scene.in_nodes else byte_unit(largest)
     high = 1.9 * (len(rows) + LANE * sum(row.moves for row in rows))
     figure = new_figure(colours, 0.5 + high, width)
     axes, lanes = axes_of(figure, rows)

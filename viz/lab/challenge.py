@@ -57,9 +57,9 @@ def challenge(
     mine, least = cost_of(schedule, own), cost_of(best, own)
     proven = best.certificate is not None and least <= best.certificate.lower_bound * (1 + TIGHT)
     name = "optimum" if proven else "best known"
-    within = f"within {memory_text(budget_size, own.memory_unit)}"
+    within = f"within {memory_text(budget_size, own.memory_unit, 'value')}"
     if peak > budget_size:
-        over = memory_text(peak - budget_size, own.memory_unit)
+        over = memory_text(peak - budget_size, own.memory_unit, "value")
         return f"{over} too much: the {name} {within} takes {cost_text(least, own.unit)}"
     if mine <= least * (1 + TIGHT):
         if proven:

@@ -232,7 +232,7 @@ def table(traces: Sequence[Trace]) -> str:
                 count_text(len(trace.steps)),
                 count_text(trace.evaluations),
                 count_text(trace.recomputations),
-                f"{count_text(trace.peak_nodes)} nodes, {size_text(trace.peak_bytes)}",
+                f"{count_text(trace.peak_nodes)} values, {size_text(trace.peak_bytes)}",
             )
             for trace in traces
         ],

@@ -64,7 +64,7 @@ def test_timeline_marks_the_peak_of_each_trace() -> None:
         "store all", "√n checkpointing", "chen recursive", "revolve", "recompute all",
     ]  # fmt: skip
     assert [texts(axis)[-1] for axis in figure.axes] == [
-        f"peak {trace.peak_nodes} nodes, step {trace.nodes.index(trace.peak_nodes)}"
+        f"peak {trace.peak_nodes} values, step {trace.nodes.index(trace.peak_nodes)}"
         for trace in traces
     ]
     for axis, trace in zip(figure.axes, traces, strict=True):
@@ -97,7 +97,7 @@ def test_traces_of_one_policy_are_labelled_by_their_options() -> None:
     traces.append(tc.replay(tc.plan(graph, "greedy", budget="7 nodes")))
     assert names_of(traces) == [
         "√n checkpointing, segments 2", "√n checkpointing, segments 4",
-        "greedy, within 9 nodes", "greedy, within 7 nodes",
+        "greedy, within 9 values", "greedy, within 7 values",
     ]  # fmt: skip
     assert names_of(traces[:1]) == ["√n checkpointing"]
 
@@ -139,7 +139,7 @@ def test_frontier_chart_shows_points_policies_and_bound() -> None:
     assert heights[0] == axis.get_ylim()[1]  # below 3 nodes nothing goes
     under = dict(zip(edges[1:-1], heights[1:], strict=True))  # from each edge to the next
     assert all(under[x] == pytest.approx(y) for x, y in known[:-1])
-    assert axis.get_xlabel() == "peak, nodes"
+    assert axis.get_xlabel() == "peak, values"
     assert axis.get_ylabel() == "evaluations, relative to store-all"
     assert texts(axis)[1] == "chain:16: the optimum at every budget"
     assert legend_of(axis.get_legend()) == [

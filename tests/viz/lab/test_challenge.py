@@ -53,10 +53,10 @@ def visible(page: Any) -> list[str]:
 @pytest.mark.browser
 def test_challenge_is_solved_with_the_mouse(challenge: OpenLab) -> None:
     page = challenge("chain:12")
-    head = "Stay within 6 nodes, and recompute as little as you can. "
+    head = "Stay within 6 values, and recompute as little as you can. "
     assert page.evaluate(STATE) == "keep=none"
     assert (
-        page.inner_text("#lab-asked") == f"{head}Now 7 nodes too much: click layers to keep them."
+        page.inner_text("#lab-asked") == f"{head}Now 7 values too much: click layers to keep them."
     )
     assert page.inner_text("#lab-title") == "a challenge"
     assert visible(page) == []
@@ -92,10 +92,10 @@ def test_challenge_is_solved_with_keys_or_given_up(challenge: OpenLab) -> None:
     page = challenge("chain:12")
     page.focus("#lab-challenge")
     assert page.inner_text("#lab-challenge") == "show the answer"
-    assert page.text_content("#lab-proof").startswith("Nothing runs within less than 3 nodes: ")
+    assert page.text_content("#lab-proof").startswith("Nothing runs within less than 3 values: ")
     page.keyboard.press("Enter")
     assert page.text_content("#lab-proof").startswith(
-        "What is hatched cannot be. Less than 3 nodes"
+        "What is hatched cannot be. Less than 3 values"
     )
     assert len(visible(page)) == len(GIVEN_AWAY)
     page.focus(".frontier .handle")
@@ -220,10 +220,11 @@ def test_challenge_verdicts_match_golden_text() -> None:
         tc.plan(chain, "retain", keep=[f"f{layer}" for layer in keep]), "8 nodes"
     )
     assert within(7, 13, 18, 22, 25) == (
-        "the optimum: nothing within 8 nodes takes less than 76 evaluations"
+        "the optimum: nothing within 8 values takes less than 76 evaluations"
     )
     assert (
-        within(7, 13, 18, 22) == "2 nodes too much: the optimum within 8 nodes takes 76 evaluations"
+        within(7, 13, 18, 22)
+        == "2 values too much: the optimum within 8 values takes 76 evaluations"
     )
     dearer = viz.challenge(tc.plan(chain, "recompute_all"), 0.5)
     assert dearer.startswith("within 7.2 KiB and ")

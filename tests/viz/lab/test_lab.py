@@ -53,7 +53,7 @@ def test_budget_is_chosen_by_mouse_keys_text_and_policy(lab: OpenLab) -> None:
         assert shown["peak"] == str(tc.replay(best).peak_nodes)
         assert shown["evaluations"].split(" / ")[1] == str(tc.replay(best).evaluations)
         # Words follow a drag at their own, slower pace.
-        until(page, f"document.getElementById('lab-now').innerText.includes('peak {nodes} nodes')")
+        until(page, f"document.getElementById('lab-now').innerText.includes('peak {nodes} values')")
     page.mouse.up()
     page.click("#lab-undo")  # all of the dragging is one change
     assert page.evaluate(STATE) == "policy=sqrt_n"
@@ -83,7 +83,7 @@ def test_budget_is_chosen_by_mouse_keys_text_and_policy(lab: OpenLab) -> None:
         page.keyboard.press(key)
         assert page.evaluate(STATE) == f"budget={512 * nodes}", key
         text = page.get_attribute(".frontier .handle", "aria-valuetext")
-        assert text.startswith(f"peak {nodes} nodes, ")
+        assert text.startswith(f"peak {nodes} values, ")
     assert page.evaluate("() => player.tick") == tick  # the player did not step
     page.keyboard.press("Control+z")
     assert page.evaluate(STATE) == "budget=9216"
@@ -96,7 +96,7 @@ def test_budget_is_chosen_by_mouse_keys_text_and_policy(lab: OpenLab) -> None:
         assert page.evaluate(STATE) == f"budget={512 * nodes}", text
         assert page.inner_text("#lab-said") == ""
     for text, said in (
-        ("2 nodes", "Nothing runs within 2 nodes: b16 alone takes 1.5 KiB"),
+        ("2 nodes", "Nothing runs within 2 values: b16 alone takes 1.5 KiB"),
         ("many", '"many" is no budget'), ("-4", "is no budget"), ("", "is no budget"),
         ("<b>1</b>", '"<b>1</b>" is no budget'),
     ):  # fmt: skip

@@ -97,7 +97,7 @@ def parse_written_budget(budget: str | int | float, forms: str) -> WrittenBudget
             return WrittenBudget(number * UNITS[unit], "bytes", total)
         if unit == "%" and number <= 100:
             return WrittenBudget(number / 100, "share", total)
-        if unit in ("", "node", "nodes") and number.denominator == 1 and not total:
+        if re.fullmatch("(node|value)s?|", unit) and number.denominator == 1 and not total:
             return WrittenBudget(number, "nodes" if unit else "unsaid")
     raise BudgetError(f"budget {budget!r:.80}; expected {forms}")
 

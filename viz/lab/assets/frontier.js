@@ -220,7 +220,7 @@ export class FrontierPlot {
       svgElement("path", { class: "grid", d: `M${x} ${ground}v4` }, element);
       this.text(x, ground + 16, words, "tick middle");
     }
-    this.text(this.width - PLOT_RIGHT, this.height - 4, offers.inNodes ? "peak, nodes" : "peak", "tick end");
+    this.text(this.width - PLOT_RIGHT, this.height - 4, offers.inNodes ? "peak, values" : "peak", "tick end");
     this.text(4, 10, this.counts ? "evaluations" : `${offers.unit}, × store-all`, "tick");
   }
 

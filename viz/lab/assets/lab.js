@@ -181,7 +181,7 @@ export class Lab extends Player {
   /** Go to a typed budget. @param {string} text */
   ask(text) {
     const budget = budgetOf(text, this.offers);
-    const forms = this.offers.inNodes ? "9 nodes, 4 KiB, 50 %" : "64 MiB, 2000000, 50 %";
+    const forms = this.offers.inNodes ? "9 values, 4 KiB, 50 %" : "64 MiB, 2000000, 50 %";
     if (budget === null) this.say(`"${text.slice(0, 40)}" is no budget; write ${forms}`);
     else if (budget < this.offers.points[0].peak) this.say(this.tooSmall(budget));
     else {

@@ -208,7 +208,7 @@ export class Offers {
 
   /** An amount of memory, in values where all have one size. */
   memory(bytes) {
-    return this.inNodes ? counted(Math.floor(bytes / this.size), "node") : sizeText(bytes);
+    return this.inNodes ? counted(Math.floor(bytes / this.size), "value") : sizeText(bytes);
   }
 
   /** The comparison of two choices, as text. @param {any} from @param {any} to plans */
@@ -234,8 +234,8 @@ export class Offers {
     const { steps, checkpoints, peak } = this.plan(choice);
     const { inNodes, graph } = this;
     const most = Math.floor(peak / this.size);
-    const nodes = inNodes ? `${countText(most)} nodes = ` : "";
-    const lines = [{ words: `peak ${nodes}${sizeText(peak)}`, amount: most, dashes: [4, 4] }];
+    const values = inNodes ? `${counted(most, "value")} = ` : "";
+    const lines = [{ words: `peak ${values}${sizeText(peak)}`, amount: most, dashes: [4, 4] }];
     const line = (name, bytes, dashes) => {
       const amount = Math.floor(bytes / this.size);
       lines.push({ words: `${name} ${liveText(amount, inNodes)}`, amount, dashes });

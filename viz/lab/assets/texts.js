@@ -60,7 +60,7 @@ export function percentText(share) {
   return `${share < 0 ? MINUS : "+"}${amount.toFixed(digits)} %`;
 }
 
-/** The bytes of a budget such as "64 MiB", "9 nodes" or "50 %"; null if it is none.
+/** The bytes of a budget such as "64 MiB", "9 values" or "50 %"; null if it is none.
  * @param {string} text @param {Offers} offers
  */
 export function budgetOf(text, offers) {

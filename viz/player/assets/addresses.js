@@ -35,7 +35,7 @@ export const MOST_PLACED = 10_000;
 const ALIGNMENT = 64; // bytes to which sizes are rounded up, as in tc.arena
 const MOST_OFFSETS = 3; // of a value that are named
 /** @type {((place: Place) => number)[]} */
-const FIRST = [({ size }) => size, ({ begin, end }) => end - begin]; // by what places are tried in order
+const ORDERS = [({ size }) => size, ({ begin, end }) => end - begin]; // by what places are tried in order
 
 /** How many allocations a schedule has. @param {Model} model */
 function allocationCount(model) {
@@ -56,7 +56,7 @@ function packed(model) {
   const places = placesIn(rectangles, model.over, unit);
   const peak = model.live[model.peakStep];
   let height = Number.POSITIVE_INFINITY;
-  for (const first of FIRST) {
+  for (const first of ORDERS) {
     const found = firstFit(places, first);
     if (found < height) for (const { offset, parts } of places) for (const part of parts) part.offset = offset;
     height = Math.min(height, found);

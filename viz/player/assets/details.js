@@ -110,7 +110,7 @@ export function factsOf(panel, cell, value) {
 export function liveLines(model, step) {
   if (step < 0) return ["before the first step"];
   const bands = model.bands.filter((band) => band.live[step] > 0);
-  const unit = model.inNodes ? `${counted(model.live[step], "node")}, ` : "";
+  const unit = model.inNodes ? `${counted(model.live[step], "value")}, ` : "";
   const lines = [
     `step ${countText(step)}: ${stepWords(model, step)}${isAgain(model, step) ? " again" : ""}`,
     `live: ${unit}${sizeText(model.live[step] * model.unit)}`,

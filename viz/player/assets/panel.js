@@ -414,7 +414,7 @@ export class Panel {
   words() {
     const { model, step } = this;
     if (step < 0) return `${model.title}: before the first step.`;
-    const live = model.inNodes ? counted(model.live[step], "node") : sizeText(model.live[step]);
+    const live = model.inNodes ? counted(model.live[step], "value") : sizeText(model.live[step]);
     const again = isAgain(model, step) ? " again" : "";
     const does = captionOf(model, step);
     return `${model.title}, step ${step} of ${model.count - 1}: ${stepWords(model, step)}${again}. ${does}; ${live} live.`;
