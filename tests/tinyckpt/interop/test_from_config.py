@@ -132,17 +132,21 @@ def test_other_files_are_refused(
     assert why in line
 
 
+@pytest.mark.parametrize(
+    ("left_out", "said"), [("", "LlamaForCausalLM"), ("architectures", "llama")]
+)
 def test_class_that_transformers_cannot_import_is_named_with_the_cause(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    left_out: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken:
         def __getattr__(self, name: str) -> Any:
             raise ModuleNotFoundError("requirements?") from RuntimeError("no operator nms")
 
-    path = written(tmp_path / "config.json", LLAMA)
+    settings = {name: value for name, value in LLAMA.items() if name != left_out}
+    path = written(tmp_path / "config.json", settings)
     monkeypatch.setitem(sys.modules, "transformers", Broken())
-    with pytest.raises(tc.BackendError, match="cannot import LlamaForCausalLM: RuntimeError: no o"):
-        on_meta(str(path), LLAMA)
+    with pytest.raises(tc.BackendError, match=f"cannot import {said}: RuntimeError: no o"):
+        on_meta(str(path), settings)
 
 
 @pytest.mark.parametrize("text", [b"{", b"\xff\xfe", b"[" * 100_000, b"", b'{"model_type": 1}'])

@@ -86,37 +86,44 @@ def on_meta(path: str, settings: dict[str, Any]) -> torch.nn.Module:
     classes = settings.get("architectures")
     name = str(classes[0]) if isinstance(classes, list) and classes else ""
     try:
-        known = not name or hasattr(transformers, name)
+        kind = getattr(transformers, name or "AutoModelForCausalLM", None)
+        model = None if kind is None else without_weights(kind, settings)
     except ImportError as error:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
         raise BackendError(
-            f"transformers is installed, and cannot import {name}: {type(cause).__name__}: {cause}"
+            f"transformers is installed, and cannot import {name or settings['model_type']}: "
+            f"{type(cause).__name__}: {cause}"
         ) from error
-    if not known:
-        raise GraphError(
-            f"{path}: architectures names {name}, which this version of transformers does not "
-            "have; a model of other code comes from path/to/file.py:function"
-        )
-    given = {key: value for key, value in settings.items() if key != "transformers_version"}
-    try:
-        config = transformers.AutoConfig.for_model(**given)
-        config.use_cache = False
-        kind = getattr(transformers, name or "AutoModelForCausalLM")
-        dtype = getattr(config, "dtype", None) or torch.float32
-        make = getattr(kind, "_from_config", None) or kind.from_config
-        with torch.device("meta"):
-            model: torch.nn.Module = make(config, dtype=dtype)
     except Exception as error:  # whatever a file makes transformers raise
         text = " ".join(str(error).split())[:200]
         raise GraphError(
             f"{path}: transformers makes no model of it: {type(error).__name__}: {text}"
         ) from None
+    if model is None:
+        raise GraphError(
+            f"{path}: architectures names {name}, which this version of transformers does not "
+            "have; a model of other code comes from path/to/file.py:function"
+        )
     found = type(model).__name__
     if getattr(model, "main_input_name", "") != "input_ids" or not found.endswith(LANGUAGE):
         raise GraphError(
             f"{path}: {found} has no loss of tokens and their labels; expected a language model; "
             "any other, and its batch, comes from path/to/file.py:function"
         )
+    return model
+
+
+def without_weights(kind: Any, settings: dict[str, Any]) -> torch.nn.Module:
+    """Return a model of some class of transformers on the device ``meta``, without a cache."""
+    from transformers import AutoConfig
+
+    given = {key: value for key, value in settings.items() if key != "transformers_version"}
+    config = AutoConfig.for_model(**given)
+    config.use_cache = False
+    dtype = getattr(config, "dtype", None) or torch.float32
+    make = getattr(kind, "_from_config", None) or kind.from_config
+    with torch.device("meta"):
+        model: torch.nn.Module = make(config, dtype=dtype)
     return model
