@@ -262,7 +262,8 @@ def budget_size_of(options: Any, whole: int, sources: int) -> int:
         text = f"{100 * value:g} %"
     elif isinstance(value, int):
         text = f"{value} bytes"
-    return budget_in_bytes(f"{text} total", whole, sources)
+    named = "parameters, arguments and the optimizer's state"
+    return budget_in_bytes(f"{text} total", whole, sources, named)
 
 
 def with_total(error: BudgetError, options: Any, sources: int) -> BudgetError:

@@ -52,12 +52,13 @@ class WrittenBudget:
     unit: Literal["bytes", "nodes", "share", "unsaid"]
     is_total: bool = False
 
-    def left(self, whole: int, sources: int) -> int:
+    def left(self, whole: int, sources: int, named: str = "the sources") -> int:
         """Return the bytes available to a schedule, rounded down, for a budget not in nodes.
 
         Args:
             whole: bytes: the peak of which a share is taken, sources excluded.
             sources: bytes of the values that the caller supplies.
+            named: what they are, for the error message.
 
         Raises:
             BudgetError: if the budget is a total and the sources alone exceed it.
@@ -66,7 +67,7 @@ class WrittenBudget:
         size = int(self.amount * (whole + taken if self.unit == "share" else 1))
         if size < taken:
             raise BudgetError(
-                f"budget {memory_text(size, 'bytes')} total: the sources alone are "
+                f"budget {memory_text(size, 'bytes')} total: {named} alone are "
                 f"{memory_text(sources, 'bytes')}"
             )
         return size - taken
@@ -148,13 +149,16 @@ def parse_budget(
         ) from None
 
 
-def budget_in_bytes(budget: str | int | float, whole: int, sources: int) -> int:
+def budget_in_bytes(
+    budget: str | int | float, whole: int, sources: int, named: str = "the sources"
+) -> int:
     """Parse a budget in bytes for a training step of which no graph is available.
 
     Args:
         budget: as for ``parse_budget``, nodes excepted.
         whole: bytes: the peak of which a share is taken.
         sources: bytes of the values that the caller supplies, which ``total`` includes.
+        named: what they are, for the error message.
 
     Raises:
         BudgetError: if the budget has none of the accepted forms, or is a total and the sources
@@ -166,7 +170,7 @@ def budget_in_bytes(budget: str | int | float, whole: int, sources: int) -> int:
     written = parse_written_budget(budget, BYTE_FORMS)
     if written.unit == "nodes":
         raise BudgetError(f"budget {budget!r:.80}; expected {BYTE_FORMS}")
-    return written.left(whole, sources)
+    return written.left(whole, sources, named)
 
 
 def checked_unit(problem: Problem, number: int) -> int:
