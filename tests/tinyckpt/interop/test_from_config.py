@@ -22,7 +22,7 @@ import tinyckpt as tc
 from tinyckpt.base.units import size_text
 from tinyckpt.cli import main
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch.from_config import MOST_LAYERS, on_meta
+from tinyckpt.interop.torch.from_config import MOST_LAYERS, model_of_config, on_meta
 
 SMALL: dict[str, Any] = {
     "vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3,
@@ -130,6 +130,26 @@ def test_other_files_are_refused(
     (line,) = [x for x in capsys.readouterr().err.splitlines() if "error:" in x]
     assert str(path) in line
     assert why in line
+
+
+UNLIMITED: dict[str, dict[str, Any]] = {
+    "Mamba2ForCausalLM": {"model_type": "mamba2", "hidden_size": 32, "num_heads": 8, "head_dim": 8,
+                          "state_size": 4, "n_groups": 1, "num_hidden_layers": 1, "vocab_size": 64,
+                          "time_step_limit": [0.0, {"__float__": "Infinity"}]},
+    "XLNetLMHeadModel": {"model_type": "xlnet", "d_model": 32, "n_head": 2, "d_inner": 32,
+                         "n_layer": 1, "vocab_size": 64},
+}  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", UNLIMITED)
+def test_limits_that_transformers_writes_as_none_are_none(
+    name: str, transformers: Any, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "config.json", UNLIMITED[name] | {"architectures": [name]})
+    model, batch = model_of_config(str(path), "2x64")
+    assert type(model) is getattr(transformers, name)
+    assert batch["input_ids"].shape == (2, 64)
 
 
 @pytest.mark.parametrize(

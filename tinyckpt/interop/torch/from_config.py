@@ -47,7 +47,7 @@ def model_of_config(path: str, batch: str) -> tuple[torch.nn.Module, dict[str, t
     model = on_meta(path, settings_of(path))
     sequences, length = map(int, extents.groups())
     longest = getattr(model.config, "max_position_embeddings", None)
-    if isinstance(longest, int) and length > longest:
+    if isinstance(longest, int) and 0 < longest < length:  # -1: any number
         raise GraphError(f"{path}: takes at most {longest} tokens, the batch has {length} each")
     words = torch.zeros(sequences, length, dtype=torch.long, device="meta")
     return model.train(), {"input_ids": words, "labels": words.clone()}
@@ -62,7 +62,8 @@ def settings_of(path: str) -> dict[str, Any]:
     """
     expected = "expected the config.json of a model"
     try:
-        settings = json.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        settings = json.loads(text, object_hook=number_or_object)
     except (OSError, ValueError, RecursionError) as error:
         text = error.strerror if isinstance(error, OSError) else f"no JSON: {error}"
         raise GraphError(f"{path}: {text}; {expected}") from None
@@ -72,6 +73,12 @@ def settings_of(path: str) -> dict[str, Any]:
         if "layers" in name and isinstance(value, int) and not 0 <= value <= MOST_LAYERS:
             raise GraphError(f"{path}: {name} is {value:,}; expected 0 to {MOST_LAYERS:,}")
     return settings
+
+
+def number_or_object(found: dict[str, Any]) -> Any:
+    """Return the number that transformers writes as an object, since JSON has no infinity."""
+    number = found.get("__float__")
+    return float(number) if isinstance(number, str) and len(found) == 1 else found
 
 
 def on_meta(path: str, settings: dict[str, Any]) -> torch.nn.Module:
