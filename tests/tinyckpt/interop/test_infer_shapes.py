@@ -30,10 +30,12 @@ def empty_table() -> Iterator[None]:
     infer_shapes.KNOWN.clear()
 
 
-def made(mode: Any, dtype: torch.dtype = torch.float32) -> list[Tensor]:
-    """Return two matrices and a column of the first one."""
+def made(mode: Any, dtype: torch.dtype = torch.float32, begin: int | None = None) -> list[Tensor]:
+    """Return two matrices and a column of the first one; each begins at a place in its storage."""
     with mode:
         x, y = torch.empty(4, 6, dtype=dtype), torch.empty(4, 6, dtype=dtype)
+        if begin is not None:
+            x, y = (torch.empty(64, dtype=dtype)[begin : begin + 24].view(4, 6) for _ in "xy")
         return [x, y, x[:, 1]]
 
 
@@ -90,6 +92,39 @@ def test_second_call_returns_what_fake_tensor_mode_does(name: str) -> None:
             found[-1].append([described(x, operands) for x in operands])  # as they are afterwards
     assert found[0] == found[1] == found[2] == found[3]
     assert any(entry is not None for entry in infer_shapes.KNOWN.values()) == is_known
+
+
+VIEWS: dict[str, tuple[Any, ...]] = {
+    "alias": (aten.alias.default,), "another type": (aten.view.dtype, torch.int16),
+    "detach": (aten.detach.default,), "expand": (aten.expand.default, [2, 4, 6]),
+    "permute": (aten.permute.default, [1, 0]), "place in the storage": (
+        aten.as_strided.default, [2, 2], [1, 1], 3),
+    "place left out": (aten.as_strided.default, [2, 2], [1, 1]),
+    "select": (aten.select.int, 1, 2), "split": (aten.split_with_sizes.default, [1, 5], 1),
+    "squeeze": (aten.squeeze.dim, 0), "transpose": (aten.transpose.int, 0, 1),
+    "unbind": (aten.unbind.int, 1), "unsqueeze": (aten.unsqueeze.default, 1),
+    "view": (aten.view.default, [6, 4]),
+}  # fmt: skip
+PLACED = {"another type", "place in the storage", "place left out", "written in place"}
+
+
+@pytest.mark.parametrize("name", [*CALLS, *VIEWS])
+def test_results_begin_where_their_operands_do(name: str) -> None:
+    call, is_known = CALLS.get(name) or (lambda x: (VIEWS[name][0], x[0], *VIEWS[name][1:]), True)
+    mode = FakeMode()
+    counts = []
+    for begin in (0, 6, 8, 6):
+        found = []
+        plain: Callable[..., Any] = lambda func, *args: func(*args)  # noqa: E731
+        for evaluate in (plain, lambda func, *args: infer(mode, func, args, {})):
+            with mode, torch.no_grad():
+                operands = made(mode, begin=begin)
+                func, *args = call(operands)
+                found.append(described(evaluate(func, *args), operands))
+        assert found[0] == found[1], begin
+        counts.append(len(infer_shapes.KNOWN))
+    if is_known:
+        assert len(set(counts)) == (3 if name in PLACED else 1)
 
 
 def test_calls_with_other_operands_have_other_entries() -> None:

@@ -10,6 +10,7 @@ layout follows from the kernel that they would choose.
 
 from __future__ import annotations
 
+from functools import cache
 from types import NoneType
 from typing import Any
 
@@ -27,6 +28,11 @@ DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape,
              torch.Tag.inplace_view}  # fmt: skip
 CONSTANTS = {int, float, bool, str, NoneType, torch.dtype, torch.device, torch.layout,
              torch.memory_format}  # fmt: skip
+aten = torch.ops.aten
+# Views whose place in a storage follows from that of their operand.
+RELATIVE = {aten.alias, aten.detach, aten.expand, aten.permute, aten.select, aten.slice, aten.split,
+            aten.split_with_sizes, aten.squeeze, aten.t, aten.transpose, aten.unbind,
+            aten.unsqueeze, aten.view}  # fmt: skip
 MOST_KNOWN = 1 << 15  # entries, some 50 MiB: then the table begins anew
 KNOWN: dict[Any, Any] = {}  # by call, how its results are made; None: by FakeTensorMode
 
@@ -40,7 +46,8 @@ def infer(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     after, operands = call[:], tree_leaves((args, kwargs))
     is_plain = func.namespace == "aten" and "convolution" not in str(func)
     is_watched = any(each is not mode for each in mode_stack())  # by another mode, on the way
-    if is_watched or not is_plain or not describe(mode, (args, kwargs), call):
+    placed = depends_on_places(func)
+    if is_watched or not is_plain or not describe(mode, (args, kwargs), call, placed):
         return each_its_own(func(*args, **kwargs))
     entry = KNOWN.get(key := tuple(call))
     if entry is not None:
@@ -49,7 +56,8 @@ def infer(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if key not in KNOWN:
         if len(KNOWN) >= MOST_KNOWN:
             KNOWN.clear()
-        is_kept = describe(mode, (args, kwargs), after) and after == call  # no operand was reshaped
+        # Unless an operand was reshaped.
+        is_kept = describe(mode, (args, kwargs), after, placed) and after == call
         is_known = is_kept and not DEPENDENT & set(func.tags)
         KNOWN[key] = entry_of(mode, result, operands) if is_known else None
     return result
@@ -70,13 +78,28 @@ def each_its_own(result: Any) -> Any:
     )
 
 
-def describe(mode: Any, value: Any, call: list[Any]) -> bool:
-    """Append operands to a call; return whether results depend on nothing else of them."""
+@cache
+def depends_on_places(func: Any) -> bool:
+    """Whether results may depend on where in their storages the operands begin.
+
+    Results in new memory do not. Steps of a recurrent network differ in nothing else.
+    """
+    is_new = all(result.alias_info is None for result in func._schema.returns)
+    is_relative = func.overloadpacket in RELATIVE and func is not aten.view.dtype
+    return not (is_new or is_relative)
+
+
+def describe(mode: Any, value: Any, call: list[Any], placed: bool = True) -> bool:
+    """Append operands to a call; return whether results depend on nothing else of them.
+
+    ``placed``: with the place in its storage where each begins.
+    """
     kind = type(value)
     if kind is FakeTensor:
         if value.layout is not torch.strided:  # it has no storage
             return False
-        layout = value.shape, value.stride(), value.storage_offset(), value.dtype, value.device
+        begin = value.storage_offset() if placed else 0
+        layout = value.shape, value.stride(), begin, value.dtype, value.device
         call.append((*layout, value.requires_grad, value.untyped_storage().nbytes()))
         return not (
             value.fake_mode is not mode or mode.shape_env is not None or value.constant is not None
@@ -85,7 +108,7 @@ def describe(mode: Any, value: Any, call: list[Any]) -> bool:
     if kind is tuple or kind is list or kind is dict:
         call += kind, len(value)
         parts = [part for item in value.items() for part in item] if kind is dict else value
-        return all(describe(mode, part, call) for part in parts)
+        return all(describe(mode, part, call, placed) for part in parts)
     call += kind, value  # with 1.0 in place of 1 a result has another dtype
     # A device without an index is the current one, which may change.
     return kind in CONSTANTS and (kind is not torch.device or value.type in ("cpu", "meta"))
@@ -105,7 +128,9 @@ def entry_of(mode: Any, result: Any, operands: list[Any]) -> Any:
         if x is None or (of and operands[of[0]] is x):
             recipes.append(of[0] if of else None)
         else:
-            recipes.append((*layout[0][:5], of[0] if of else -1))
+            shape, stride, begin, *kind = layout[0][:5]
+            begin -= operands[of[0]].storage_offset() if of else 0
+            recipes.append((shape, stride, begin, *kind, of[0] if of else -1))
             memory += [] if of else [address_of(x)]
     entry = type(result), recipes
     again = tree_leaves(make(mode, entry, operands))
@@ -142,6 +167,8 @@ def make(mode: Any, entry: Any, operands: list[Any]) -> Any:
                 meta = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
             else:
                 meta = torch.empty(0, dtype=dtype, device="meta")
-                meta.set_(operands[place].untyped_storage(), offset, shape, stride)
+                base = operands[place]
+                begin = base.storage_offset() + offset
+                meta.set_(base.untyped_storage(), begin, shape, stride)
             results.append(FakeTensor(mode, meta, device))
     return kind(results) if kind in (tuple, list) else results[0]
