@@ -23,7 +23,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.known_values import KnownValues, tree_leaves, tree_map
 from tinyckpt.interop.torch.scopes import scope_of, scoped
-from tinyckpt.interop.torch.state_rollback import tensors_replaced
+from tinyckpt.interop.torch.state_rollback import ObjectState
 from tinyckpt.interop.torch.tied_parameters import DeduplicatedModule, Tensors, check_unwritten
 from tinyckpt.interop.torch.validate_model import (
     captured,
@@ -276,7 +276,7 @@ def meta_on_cpu(
     leaves = [*model.parameters(), *model.buffers(), *tree_leaves(tuple(args))]
     mode = mode_of(leaves) or FakeMode(allow_non_fake_inputs=True)
     of_meta = {id(value): on_cpu(value, mode) for value in leaves if is_meta(value)}
-    replaced = tensors_replaced(model, of_meta) if of_meta else nullcontext()
+    replaced = ObjectState(model).replaced(of_meta) if of_meta else nullcontext()
     with replaced, grouped_products_of_any_type():
         yield tree_map(lambda x: of_meta.get(id(x), x), tuple(args)), mode
 

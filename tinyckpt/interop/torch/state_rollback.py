@@ -97,17 +97,6 @@ def preserving(call: Callable[Parameters, Result]) -> Callable[Parameters, Resul
     return preserved
 
 
-@contextmanager
-def tensors_replaced(roots: Any, others: Mapping[int, torch.Tensor]) -> Iterator[ObjectState]:
-    """Replace tensors, given by id, wherever some objects refer to them, within this context.
-
-    Every name of such a tensor is replaced. Afterwards the objects are rolled back; the state that
-    this yields records what had changed.
-    """
-    with ObjectState(roots).replaced(others) as state:
-        yield state
-
-
 class ObjectState:
     """Snapshot of some objects and of everything reachable from them.
 
@@ -173,7 +162,10 @@ class ObjectState:
 
     @contextmanager
     def replaced(self, others: Mapping[int, torch.Tensor]) -> Iterator[ObjectState]:
-        """Replace tensors, given by id, in this context, and roll everything back after it."""
+        """Replace tensors, given by id, in this context, and roll everything back after it.
+
+        Every name of such a tensor is replaced. Afterwards ``changes`` are what had changed.
+        """
         try:
             self.replace(others)
             yield self

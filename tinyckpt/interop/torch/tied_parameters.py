@@ -15,7 +15,7 @@ import torch
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch.joint import JointGraph
-from tinyckpt.interop.torch.state_rollback import ObjectState, tensors_replaced
+from tinyckpt.interop.torch.state_rollback import ObjectState
 from tinyckpt.interop.torch.validate_model import value_text
 
 Tensors = dict[str, torch.Tensor]  # parameters and buffers of a model, by name
@@ -72,7 +72,7 @@ class DeduplicatedModule(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *args: Any) -> Any:
         given = {key: getattr(self, own) for key, own in self.own.items()}
-        with tensors_replaced((self.model, args), given) as self.state:
+        with ObjectState((self.model, args)).replaced(given) as self.state:
             before = tensors_of(self.model)
             if self.first is not None:
                 self.first(args, before)
