@@ -11,7 +11,6 @@ import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
@@ -30,7 +29,8 @@ from tests.torch_models import eager_step, large_example
 from tinyckpt.base.deadline import Clock
 from tinyckpt.interop import torch as tct
 from tinyckpt.interop.torch.capture import copy_graph, joint_of_graph
-from tinyckpt.interop.torch.costs import attention_flops, flops_of
+from tinyckpt.interop.torch.comparing import flops_in
+from tinyckpt.interop.torch.costs import attention_flops
 from tinyckpt.interop.torch.importer import Imported, graph_of
 from tinyckpt.interop.torch.min_cut import schedules_at
 
@@ -138,13 +138,6 @@ def compiled_step(
     model.load_state_dict(before)
     (flops,) = seen
     return step, flops
-
-
-def flops_in(program: fx.GraphModule) -> int:
-    """Return the FLOPs of a program."""
-    nodes = program.graph.nodes
-    values: Any = SimpleNamespace(values={node: node.meta.get("val") for node in nodes})
-    return sum(flops_of(values, node) for node in nodes if node.op == "call_function")
 
 
 # Measuring them ----------------------------------------------------------------------------------

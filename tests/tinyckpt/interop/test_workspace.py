@@ -140,7 +140,7 @@ def test_measurement_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def requests_of(graph: Any) -> list[dict[str, Any]]:
     joint = graph.imported.joint
     calls = [call for call in graph.imported.calls if call is not None]
-    found = [workspace.request_of(joint, node, False) for node in calls]
+    found = [workspace.request_of(joint.values, node, False) for node in calls]
     return [request for request in found if not request["failure"]]
 
 

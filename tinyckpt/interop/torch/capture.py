@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.interop.torch.joint import JointGraph
+from tinyckpt.interop.torch.joint import JointGraph, Values
 from tinyckpt.interop.torch.known_values import KnownValues, tree_leaves, tree_map
 from tinyckpt.interop.torch.scopes import scope_of, scoped
 from tinyckpt.interop.torch.state_rollback import ObjectState
@@ -377,9 +377,9 @@ def address_of(value: torch.Tensor) -> int:
     return int(value.untyped_storage()._cdata)
 
 
-def fake_state(joint: JointGraph, node: fx.Node) -> Any:
+def fake_state(values: Values, node: fx.Node) -> Any:
     """Return a FakeTensor of the size of the generator state that a random operator draws from."""
-    given = [joint.values[source] for source in (*node.all_input_nodes, node)]
+    given = [values[source] for source in (*node.all_input_nodes, node)]
     tensors = [x for x in tree_leaves(given) if isinstance(x, FakeTensor)]
     on_gpu = any(x.device.type == "cuda" for x in tensors)
     nbytes = 16 if on_gpu else torch.get_rng_state().numel()  # a seed and an offset, or all words

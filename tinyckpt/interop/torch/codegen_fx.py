@@ -165,7 +165,7 @@ class ProgramBuilder:
         else:
             both = self.graph.call_function(run_and_save_rng_state, (node.target, *args), kwargs)
             self.states[node] = self.graph.call_function(operator.getitem, (both, 0))
-            self.states[node].meta["val"] = fake_state(self.imported.joint, node)
+            self.states[node].meta["val"] = fake_state(self.imported.joint.values, node)
             made = self.graph.call_function(operator.getitem, (both, 1))
         made.meta = dict(node.meta)
         return made

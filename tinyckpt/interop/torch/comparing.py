@@ -29,7 +29,6 @@ from tinyckpt.interop.torch.capture import joint_of_graph
 from tinyckpt.interop.torch.codegen_fx import min_cut_backend
 from tinyckpt.interop.torch.costs import flops_of
 from tinyckpt.interop.torch.importer import graph_of
-from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.known_values import tree_map
 from tinyckpt.interop.torch.min_cut import BUDGETS, checked_settings, schedule_at
 from tinyckpt.interop.torch.schedule_from_partition import GraphPair
@@ -247,8 +246,4 @@ def copied_leaf(value: Any) -> Any:
 def flops_in(half: fx.GraphModule) -> int:
     """Return the FLOPs of one evaluation of a graph that PyTorch made."""
     values = {node: node.meta.get("val") for node in half.graph.nodes}
-    joint = JointGraph(
-        half, values, sources=(), tangents=(), forward=(), gradients=(), mutations={}, writes=(),
-        inputs={}, gradient_of=(),
-    )  # fmt: skip
-    return sum(flops_of(joint, node) for node in half.graph.nodes if node.op == "call_function")
+    return sum(flops_of(values, node) for node in half.graph.nodes if node.op == "call_function")

@@ -9,7 +9,7 @@ from torch import fx
 from torch.utils.flop_counter import flop_registry
 
 from tinyckpt.interop.torch.capture import kind_of, packet_of, storage_of
-from tinyckpt.interop.torch.joint import JointGraph
+from tinyckpt.interop.torch.joint import Values
 
 # The roofline's machine is NVIDIA's A100 of 80 GB by its data sheet: peak bfloat16 matrix product
 # rate and memory bandwidth. Plans depend on the ratio alone, the ridge point of 153 FLOPs per byte.
@@ -19,14 +19,13 @@ BYTES_PER_SECOND = 2039e9
 ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 
 
-def flops_of(joint: JointGraph, node: fx.Node) -> int:
+def flops_of(values: Values, node: fx.Node) -> int:
     """Return the floating-point operations of one evaluation, as PyTorch's own counter counts them.
 
     Only matrix products, convolutions and attention count; other operators cost nothing. PyTorch's
     counter lacks attention on a CPU, which is counted here as it counts attention on GPUs.
     """
     packet = packet_of(node)
-    values = joint.values
     args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), values.__getitem__)
     if kind_of(node) == ATTENTION:
         return attention_flops(args[0], args[1], products=2)
@@ -47,20 +46,20 @@ def attention_flops(query: Any, key: Any, products: int) -> int:
 
 
 def roofline_seconds(
-    joint: JointGraph, node: fx.Node, sources: Iterable[fx.Node], flops: int
+    values: Values, node: fx.Node, sources: Iterable[fx.Node], flops: int
 ) -> float:
     """Return the seconds of one evaluation: arithmetic or memory traffic, whichever takes longer.
 
     A view has neither.
 
     Args:
-        joint: the graph.
+        values: of the nodes of a graph.
         node: the node that makes the results.
         sources: its operands.
         flops: of the evaluation.
     """
-    read = [storage_of(joint.values[source]) for source in sources]
-    made = joint.values[node]
+    read = [storage_of(values[source]) for source in sources]
+    made = values[node]
     written = [storage_of(value) for value in (made if isinstance(made, list | tuple) else [made])]
     before = {found for found in read if found}
     if flops == 0 and all(found in before for found in written if found):

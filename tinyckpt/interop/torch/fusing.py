@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from tinyckpt.interop.torch.capture import is_random, storage_of
-from tinyckpt.interop.torch.joint import JointGraph
+from tinyckpt.interop.torch.joint import Values
 
 # Constants, generated within a kernel.
 CONSTANTS = {
@@ -31,16 +31,16 @@ MOST_READS, MOST_OPERATORS = 4, 30
 Fused = Mapping[fx.Node, tuple[fx.Node, ...]]
 
 
-def inlined_by_consumer(joint: JointGraph, *passes: Sequence[fx.Node]) -> Fused:
+def inlined_by_consumer(values: Values, *passes: Sequence[fx.Node]) -> Fused:
     """Map each operator that has a kernel to the operators inlined into it, in order.
 
     Args:
-        joint: the graph.
+        values: of the nodes of a joint graph.
         passes: its operators: the forward and the backward pass, each in order.
     """
     found: dict[fx.Node, tuple[fx.Node, ...]] = {}
     for nodes in passes:
-        inside = inlined_operators(joint, nodes)
+        inside = inlined_operators(values, nodes)
         place = {node: index for index, node in enumerate(nodes)}
         for node in nodes:
             if node not in inside:
@@ -49,12 +49,12 @@ def inlined_by_consumer(joint: JointGraph, *passes: Sequence[fx.Node]) -> Fused:
     return found
 
 
-def inlined_operators(joint: JointGraph, nodes: Sequence[fx.Node]) -> set[fx.Node]:
+def inlined_operators(values: Values, nodes: Sequence[fx.Node]) -> set[fx.Node]:
     """Return the operators of a pass that are only evaluated within other operators' kernels."""
     own, small = set(nodes), set()
     sizes: dict[fx.Node, tuple[frozenset[fx.Node], int]] = {}  # tensors read, and operators
     for node in nodes:
-        if is_inlinable(joint, node):
+        if is_inlinable(values, node):
             read: frozenset[fx.Node] = frozenset()
             count = 1
             for source in node.all_input_nodes:
@@ -66,7 +66,7 @@ def inlined_operators(joint: JointGraph, nodes: Sequence[fx.Node]) -> set[fx.Nod
     inside: set[fx.Node] = set()
     for node in reversed(nodes):
         if (
-            is_inlinable(joint, node)
+            is_inlinable(values, node)
             and (len(node.users) == 1 or node in small)
             and all(
                 user in own and (user in inside or is_fusible_consumer(user)) for user in node.users
@@ -96,12 +96,12 @@ def is_fusible_consumer(node: fx.Node) -> bool:
     return bool({torch.Tag.pointwise, torch.Tag.reduction} & tags_of(node))
 
 
-def is_inlinable(joint: JointGraph, node: fx.Node) -> bool:
+def is_inlinable(values: Values, node: fx.Node) -> bool:
     """Whether a kernel can compute each element of a node's value on demand."""
-    made = joint.values[node]
+    made = values[node]
     if not isinstance(made, torch.Tensor) or is_random(node):
         return False
-    sources = [storage_of(joint.values[source]) for source in node.all_input_nodes]
+    sources = [storage_of(values[source]) for source in node.all_input_nodes]
     is_view = storage_of(made) in sources
     return is_view or node.target in CONSTANTS or torch.Tag.pointwise in tags_of(node)
 

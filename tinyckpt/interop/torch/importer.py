@@ -81,23 +81,23 @@ def graph_of(
     consumers.
     """
     forward, backward = split_forward_backward(joint)
-    fused = inlined_by_consumer(joint, forward, backward) if fuses else {}
+    fused = inlined_by_consumer(joint.values, forward, backward) if fuses else {}
     builder = FxGraphBuilder(joint, forward, fused)
     if fuses:
         forward, backward = ([n for n in half if n in fused] for half in (forward, backward))
     nodes = [*forward, *backward]
     seen = dict.fromkeys(nodes, MeasuredOperator())
     if workspace or cost == "measured":
-        seen = measure(joint, nodes, timed=cost == "measured")
+        seen = measure(joint.values, nodes, timed=cost == "measured")
     for source in joint.sources:
         builder.add_source(source)
     for position, node in enumerate(nodes):
         if position == len(forward):
             builder.add_begin()
-        flops = sum(flops_of(joint, each) for each in (*fused.get(node, ()), node))
+        flops = sum(flops_of(joint.values, each) for each in (*fused.get(node, ()), node))
         evaluation = {
             "flops": flops,
-            "roofline": roofline_seconds(joint, node, builder.sources_of(node), flops),
+            "roofline": roofline_seconds(joint.values, node, builder.sources_of(node), flops),
             "measured": seen[node].seconds,
         }[cost]
         measured = seen[node] if workspace else MeasuredOperator()
@@ -183,7 +183,7 @@ class FxGraphBuilder:
         """
         number, name = len(self.operators), f"{node.name}.state"
         role: Role = "activation" if forward else "cotangent"
-        state = self.add_value(name, fake_state(self.joint, node), role, number, ())
+        state = self.add_value(name, fake_state(self.joint.values, node), role, number, ())
         phase: Phase = "forward" if forward else "backward"
         self.calls.append(None)
         self.operators.append(

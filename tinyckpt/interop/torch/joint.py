@@ -6,10 +6,13 @@ The capture makes it; import, fusion, code generation and min-cut read it. Plain
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import fx
+
+Values: TypeAlias = Mapping[fx.Node, Any]  # the FakeTensor of each node, or a tuple or list of them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,7 +21,7 @@ class JointGraph:
 
     Attributes:
         module: the FX graph.
-        values: the FakeTensor of every node, or a tuple or list of them.
+        values: of every node.
         sources: the placeholders and constants that the caller supplies, tangents excluded.
         tangents: the placeholders for cotangents of the forward results.
         forward: the outputs of the forward pass, in the graph's order.
@@ -32,7 +35,7 @@ class JointGraph:
     """
 
     module: fx.GraphModule
-    values: dict[fx.Node, Any]
+    values: Values
     sources: tuple[fx.Node, ...]
     tangents: tuple[fx.Node, ...]
     forward: tuple[Any, ...]

@@ -1,6 +1,6 @@
 """Memoised operator measurements: each distinct operator of a recorded step is measured once.
 
-``workspace`` and ``costs`` measure nodes of a joint graph; an eager recording has no graph, so each
+``workspace`` and ``costs`` measure nodes of an FX graph; an eager recording has none, so each
 distinct call becomes an FX node here, with stand-ins for the tensors that it reads.
 """
 
@@ -14,7 +14,6 @@ from torch import fx
 from tinyckpt.interop.torch.capture import FakeMode
 from tinyckpt.interop.torch.costs import flops_of
 from tinyckpt.interop.torch.infer_shapes import stand_in
-from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.known_values import tree_map
 from tinyckpt.interop.torch.workspace import MeasuredOperator, measure
 
@@ -61,15 +60,11 @@ class DistinctOperators:
         self, events: int, measuring: bool
     ) -> tuple[list[int], list[int], dict[int, tuple[int, ...]]]:
         """Return workspace and FLOPs of every event, and the storage sizes of measured results."""
-        joint = JointGraph(
-            fx.GraphModule({}, fx.Graph()), self.values, sources=(), tangents=(), forward=(),
-            gradients=(), mutations={}, writes=(), inputs={}, gradient_of=(),
-        )  # fmt: skip
         nodes = list(self.node_of.values())
         found = dict.fromkeys(nodes, MeasuredOperator())
         if measuring:
-            found = measure(joint, nodes, timed=False)
-        counted = {node: flops_of(joint, node) for node in nodes}
+            found = measure(self.values, nodes, timed=False)
+        counted = {node: flops_of(self.values, node) for node in nodes}
         workspace, flops = [0] * events, [0] * events
         for event, node in self.events.items():
             workspace[event], flops[event] = found[node].workspace, counted[node]

@@ -21,7 +21,7 @@ from torch import fx
 from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch import isolated_worker
 from tinyckpt.interop.torch.capture import arguments_of, kind_of, operator_name, storage_of
-from tinyckpt.interop.torch.joint import JointGraph
+from tinyckpt.interop.torch.joint import Values
 from tinyckpt.interop.torch.known_values import tree_leaves
 from tinyckpt.interop.torch.worker import allocated, mapped
 
@@ -153,7 +153,7 @@ def allocator_peak(function: Callable[[], Result], device: str = "cpu") -> tuple
 
 
 def measure(
-    joint: JointGraph, calls: Sequence[fx.Node], timed: bool
+    values: Values, calls: Sequence[fx.Node], timed: bool
 ) -> dict[fx.Node, MeasuredOperator]:
     """Evaluate every distinct operator once, in isolation, on made-up tensors.
 
@@ -162,7 +162,7 @@ def measure(
     none, with a warning. Measurements are cached for the next call; seconds are measured anew.
 
     Args:
-        joint: the source of shapes, strides and devices.
+        values: the source of shapes, strides and devices.
         calls: the nodes to measure.
         timed: whether to measure seconds as well, in evaluations of their own.
 
@@ -174,8 +174,8 @@ def measure(
     nodes_by_request: dict[str, list[fx.Node]] = {}
     requests: dict[str, dict[str, Any]] = {}
     for node in calls:
-        if not is_view(joint, node):
-            request = request_of(joint, node, timed)
+        if not is_view(values, node):
+            request = request_of(values, node, timed)
             requests.setdefault(repr(request), request)
             nodes_by_request.setdefault(repr(request), []).append(node)
     try:
@@ -253,7 +253,7 @@ def measurements_of(requests: dict[str, dict[str, Any]]) -> dict[str, MeasuredOp
     return seen
 
 
-def request_of(joint: JointGraph, node: fx.Node, timed: bool) -> dict[str, Any]:
+def request_of(values: Values, node: fx.Node, timed: bool) -> dict[str, Any]:
     """Return the worker's request for an operator: names and layouts, no tensors.
 
     ``failure`` says why it is not to be evaluated, if so.
@@ -261,11 +261,11 @@ def request_of(joint: JointGraph, node: fx.Node, timed: bool) -> dict[str, Any]:
     Raises:
         GraphError: if a tensor's device is absent.
     """
-    values, operator = joint.values, operator_name(node.target)
+    operator = operator_name(node.target)
     tensors = [
         x
         for each in (*node.all_input_nodes, node)
-        for x in leaves_of(joint, each)
+        for x in leaves_of(values, each)
         if isinstance(x, torch.Tensor)
     ]
     for tensor in tensors:
@@ -336,13 +336,13 @@ def check_device(value: torch.Tensor) -> None:
         )
 
 
-def is_view(joint: JointGraph, node: fx.Node) -> bool:
+def is_view(values: Values, node: fx.Node) -> bool:
     """Whether all results of a node alias its operands."""
-    given = {storage_of(x) for source in node.all_input_nodes for x in leaves_of(joint, source)}
-    return all(storage_of(x) in given for x in leaves_of(joint, node))
+    given = {storage_of(x) for source in node.all_input_nodes for x in leaves_of(values, source)}
+    return all(storage_of(x) in given for x in leaves_of(values, node))
 
 
-def leaves_of(joint: JointGraph, node: fx.Node) -> list[Any]:
+def leaves_of(values: Values, node: fx.Node) -> list[Any]:
     """Return the flattened values of a node."""
-    found: list[Any] = tree_leaves(joint.values[node])
+    found: list[Any] = tree_leaves(values[node])
     return found
