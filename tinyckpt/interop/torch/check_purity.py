@@ -31,6 +31,7 @@ from tinyckpt.interop.torch.capture import (
 )
 from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.known_values import tree_map
+from tinyckpt.interop.torch.split_joint import ancestors
 from tinyckpt.interop.torch.state_rollback import GENERATORS, ObjectState
 from tinyckpt.interop.torch.tied_parameters import Tensors
 from tinyckpt.interop.torch.validate_model import REGISTERED, value_text
@@ -160,9 +161,9 @@ def results_text(graph: fx.GraphModule, table: dict[Any, int]) -> str:
         table: the numbers assigned so far, shared by the graphs that are compared.
     """
     numbers: dict[fx.Node, Reference] = {}
-    live, drawn = live_nodes(graph), 0
+    live, drawn = ancestors(output_node(graph).all_input_nodes), 0
     for place, node in enumerate(graph.graph.nodes):
-        if node.op == "output" or node not in live:
+        if node not in live:
             continue
         value: Callable[[fx.Node], Any] = numbers.__getitem__
         if getattr(node.target, "overloadpacket", None) in SHAPED:
@@ -182,15 +183,6 @@ def results_text(graph: fx.GraphModule, table: dict[Any, int]) -> str:
             key += drawn, BEFORE in (node.meta.get("custom") or {})
         numbers[node] = Reference(f"%{table.setdefault(key, len(table))}")
     return repr(fx.node.map_arg(output_node(graph).args, numbers.__getitem__))
-
-
-def live_nodes(graph: fx.GraphModule) -> set[fx.Node]:
-    """Return the nodes that the results of a graph depend on (live code), its inputs included."""
-    live = set(output_node(graph).all_input_nodes)
-    for node in reversed(graph.graph.nodes):
-        if node in live:
-            live.update(node.all_input_nodes)
-    return live
 
 
 def shape_of(node: fx.Node) -> Reference:
