@@ -90,7 +90,7 @@ def advice_of(seen: RecordedStep, chosen: Sequence[str]) -> tct.Advice:
     restored = seen.wrapping.recording.restored
     return tct.Advice(
         "Model", tuple(chosen), seen.wrapping.evaluate(chosen)[0], 1.0, 0, 0, (),
-        restored=tuple((name, restored[name]) for name in chosen if restored[name]),
+        restored=tuple((name, restored[name]) for name in chosen if name in restored),
     )  # fmt: skip
 
 

@@ -314,7 +314,7 @@ class RecordedStep:
         name, found = type(self.model).__name__, choosing.search(budget_size)
         if found is None:
             raise budget_error(name, choosing, budget_size, self.refused)
-        restored = {n: own for n, own in self.wrapping.recording.restored.items() if own}
+        restored = self.wrapping.recording.restored
         return Advice(
             name, found.names, found.peak, found.flops / max(flops, 1), plain, sources,
             choosing.names, choosing.exact,

@@ -84,7 +84,8 @@ def candidates_by_depth(
         for each in names:
             if not reasons[each] and (verdict := found.get(each)):
                 reasons[each] = verdict.reason or saved_tensor_refusal(recording, each)
-                recording.restored[each] = verdict.restored
+                if verdict.restored:
+                    recording.restored[each] = verdict.restored
                 if not verdict.reason:  # else they are of one of its calls; others may make fewer
                     recording.kept[each] = verdict.kept, verdict.saves, verdict.dropped
         bad = next((each for each in names if reasons[each]), None)

@@ -139,7 +139,7 @@ class Recording:
         kept: by module name: which of the storages that it makes survive a second evaluation, which
             of the values that it saves do, and which storages of the first evaluation are freed by
             the second, each with the number of storages that the second had made by then.
-        restored: by module name, the buffers that are restored for a second evaluation.
+        restored: by name of a module that has some, the buffers to restore for a second evaluation.
         owners: the innermost module that each event belongs to, by name; only if asked for.
         gradients: bytes of the gradient of each parameter that has one, by name.
         operators: what each event that is one evaluates, and measures.

@@ -170,8 +170,7 @@ def offload(
         recording, reasons = next(found)
         plain, flops = Wrapping(recording, reasons).evaluate(())
         budget_size = budget_in_bytes(budget, plain, recording.source_bytes)
-        restored = {each: own for each, own in recording.restored.items() if own}
-        names = in_order_of_calls(recording, reasons)
+        restored, names = recording.restored, in_order_of_calls(recording, reasons)
         name = type(model).__name__
 
         @cache

@@ -182,7 +182,6 @@ def cheapest_saved(
     name = type(model).__name__
     chosen = tuple(each for each, reason in reasons.items() if not reason)
     refused = tuple((each, reason) for each, reason in reasons.items() if reason)
-    restored = {each: own for each, own in recording.restored.items() if own}
     plain, flops = Wrapping(recording, reasons).evaluate(())
     budget_size = budget_in_bytes(budget, plain, recording.source_bytes)
     tried = []
@@ -190,7 +189,7 @@ def cheapest_saved(
         try:
             with forwards_restored(map(model.get_submodule, chosen)):
                 for each in chosen:
-                    wrap(model.get_submodule(each), saved, restored.get(each, ()))
+                    wrap(model.get_submodule(each), saved, recording.restored.get(each, ()))
                 peak, total = Wrapping(record(model, args, {}, workspace)).evaluate(())
         except GraphError as error:  # for example, results that are written in place afterwards
             if not operators:
@@ -211,8 +210,8 @@ def cheapest_saved(
         )
     saved, peak, cost = min(fitting, key=lambda each: (each[2], each[1]))
     return Selective(
-        name, chosen, saved, peak, cost, plain, tuple(tried), tuple(restored.items()), refused,
-        core_of(model),
+        name, chosen, saved, peak, cost, plain, tuple(tried), tuple(recording.restored.items()),
+        refused, core_of(model),
     )  # fmt: skip
 
 
