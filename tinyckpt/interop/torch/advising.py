@@ -11,7 +11,7 @@ Operators are neither moved nor reordered; plans for compiled steps do that.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
@@ -22,7 +22,7 @@ from tinyckpt.base.errors import BudgetError, GraphError
 from tinyckpt.base.text_table import table
 from tinyckpt.base.units import size_text
 from tinyckpt.interop.torch.advice_code import CHECKPOINT, WRAPPED, advice_code, loop
-from tinyckpt.interop.torch.buffer_snapshots import norms_in, slot_of
+from tinyckpt.interop.torch.buffer_snapshots import norms_to_freeze
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.candidate_modules import (
     UNUSED,
@@ -318,7 +318,10 @@ class RecordedStep:
         return Advice(
             name, found.names, found.peak, found.flops / max(flops, 1), plain, sources,
             choosing.names, choosing.exact,
-            tuple(n for n in found.names if averaging(self.model, n, restored)),
+            tuple(
+                n for n in found.names
+                if norms_to_freeze(self.model.get_submodule(n), restored.get(n, ()))
+            ),
             tuple((n, restored[n]) for n in found.names if n in restored),
             self.refused, layers_of_transformers(self.model), core_of(self.model),
             tuple(self.resident.items()), caveat=self.wrapping.recording.caveat,
@@ -453,13 +456,6 @@ def layers_of_transformers(model: nn.Module) -> tuple[str, ...]:
         for name, module in model.named_modules()
         if any(kind.__name__ == "GradientCheckpointingLayer" for kind in type(module).__mro__)
     )
-
-
-def averaging(model: nn.Module, name: str, restored: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a module has running averages that are not restored as other buffers are."""
-    module = model.get_submodule(name)
-    owners = {slot_of(module, own)[0] for own in restored.get(name, ())}
-    return any(norm not in owners for norm in norms_in(module))
 
 
 def budget_error(

@@ -30,12 +30,10 @@ def contexts(
         module: under ``checkpoint``.
         restored: local names of buffers to restore for the second evaluation.
     """
-    slots = {name: slot_of(module, name) for name in restored}
-    owners = {owner for owner, _ in slots.values()}
-    norms = [norm for norm in norms_in(module) if norm not in owners]
+    slots, norms = [slot_of(module, name) for name in restored], norms_to_freeze(module, restored)
     if not slots and not norms:
         return nullcontext(), nullcontext()
-    kept = BufferSnapshot(list(slots.values()))
+    kept = BufferSnapshot(slots)
     return kept, RestoredBuffers(kept, norms)
 
 
@@ -110,6 +108,12 @@ def norms_in(module: nn.Module) -> list[nn.Module]:
         for part in module.modules()
         if isinstance(part, NORMS) and part.training and part.track_running_stats
     ]
+
+
+def norms_to_freeze(module: nn.Module, restored: Sequence[str]) -> list[nn.Module]:
+    """Return the norms within a module of whose buffers none are restored, by local names."""
+    owners = {slot_of(module, name)[0] for name in restored}
+    return [norm for norm in norms_in(module) if norm not in owners]
 
 
 @contextmanager

@@ -358,10 +358,11 @@ class Replays(DispatchMode):  # type: ignore[misc]
     def averages(self, first: Evaluation, written: Sequence[str]) -> tuple[str, ...]:
         """Return the buffers that are running averages: only their norms read them."""
         norms = set(buffer_snapshots.norms_in(first.module))
+        owners = {name: buffer_snapshots.slot_of(first.module, name)[0] for name in written}
         found = {
             name: self.number(value)
             for name in written
-            if buffer_snapshots.slot_of(first.module, name)[0] in norms
+            if owners[name] in norms
             and (value := first.slots[name]) is not None
             and first.slots_after.get(name) is value
         }
@@ -369,12 +370,8 @@ class Replays(DispatchMode):  # type: ignore[misc]
             numbers = numbers_in(entry)
             if not averages_only(entry):
                 found = {name: number for name, number in found.items() if number not in numbers}
-        owners = {
-            buffer_snapshots.slot_of(first.module, name)[0] for name in written if name not in found
-        }
-        return tuple(
-            name for name in found if buffer_snapshots.slot_of(first.module, name)[0] not in owners
-        )
+        others = {owners[name] for name in written if name not in found}
+        return tuple(name for name in found if owners[name] not in others)
 
     def evaluate_again(
         self, first: Evaluation, restored: tuple[str, ...], averages: Sequence[str]
