@@ -18,7 +18,7 @@ from torch import Tensor
 from tinyckpt.interop.torch import infer_shapes
 from tinyckpt.interop.torch.capture import DispatchMode, FakeMode, FakeTensor, address_of
 from tinyckpt.interop.torch.infer_shapes import infer
-from tinyckpt.interop.torch.known_values import tree_leaves, tree_map
+from tinyckpt.interop.torch.pytrees import tree_leaves, tree_map
 
 aten = torch.ops.aten
 

@@ -21,7 +21,8 @@ from torch import fx
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch.joint import JointGraph, Values
-from tinyckpt.interop.torch.known_values import KnownValues, tree_leaves, tree_map
+from tinyckpt.interop.torch.known_values import KnownValues
+from tinyckpt.interop.torch.pytrees import map_tensors, tree_leaves, tree_map
 from tinyckpt.interop.torch.scopes import scope_of, scoped
 from tinyckpt.interop.torch.state_rollback import ObjectState
 from tinyckpt.interop.torch.tied_parameters import DeduplicatedModule, Tensors, check_unwritten
@@ -53,7 +54,6 @@ FakeMode = private_attribute("torch._subclasses:FakeTensorMode")
 FAKE_IMPLEMENTATIONS = private_attribute("torch._subclasses.fake_impls:op_implementations_dict")
 modes_disabled = private_attribute("torch.utils._python_dispatch:_disable_current_modes")
 DispatchMode = private_attribute("torch.utils._python_dispatch:TorchDispatchMode")
-tree_flatten = private_attribute("torch.utils._pytree:tree_flatten")
 NORMS = private_attribute(
     "torch.nn.modules.batchnorm:_NormBase"
 )  # base class of all norms with running averages
@@ -302,14 +302,12 @@ def grouped_products_of_any_type() -> Iterator[None]:
 def grouped_product(mode: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
     """Return the FakeTensor of a product by groups: the shape and strides of one in bfloat16."""
 
-    def half(x: Any) -> Any:
-        if not isinstance(x, torch.Tensor):
-            return x
+    def half(x: torch.Tensor) -> torch.Tensor:
         kind = torch.bfloat16 if x.is_floating_point() else x.dtype
         return torch.empty_strided(x.shape, x.stride(), dtype=kind, device="meta")
 
     with modes_disabled():
-        made = func(*tree_map(half, args), **tree_map(half, kwargs))
+        made = func(*map_tensors(half, args), **map_tensors(half, kwargs))
         found = torch.empty_strided(made.shape, made.stride(), dtype=args[0].dtype, device="meta")
         return FakeTensor(mode, found, args[0].device)
 

@@ -30,7 +30,7 @@ from tinyckpt.interop.torch.capture import (
     output_node,
 )
 from tinyckpt.interop.torch.joint import JointGraph
-from tinyckpt.interop.torch.known_values import tree_map
+from tinyckpt.interop.torch.pytrees import map_tensors
 from tinyckpt.interop.torch.split_joint import ancestors
 from tinyckpt.interop.torch.state_rollback import GENERATORS, ObjectState
 from tinyckpt.interop.torch.tied_parameters import Tensors
@@ -123,18 +123,13 @@ class CallBefore:
                 if name in self.varying and id(value) not in copies:
                     copies[id(value)] = value.clone()
             ObjectState(self.model).replace(copies)
-            self.model(*tree_map(copied, tuple(args)))
+            self.model(*map_tensors(lambda value: value.clone(), tuple(args)))
         back = {id(copies[id(value)]): value for value in now.values() if id(value) in copies}
         ObjectState(self.model).replace(back)
         for name, _ in list(self.model.named_buffers(remove_duplicate=False)):
             path, _, key = name.rpartition(".")
             if name in now:  # forward may have assigned a new tensor
                 setattr(self.model.get_submodule(path), key, now[name])
-
-
-def copied(value: Any) -> Any:
-    """Clone a tensor; return any other value unchanged."""
-    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 # Value numbering ---------------------------------------------------------------------------------

@@ -39,7 +39,6 @@ from tinyckpt.interop.torch.capture import (
 )
 from tinyckpt.interop.torch.eager import fake_tensors, forwards_replaced
 from tinyckpt.interop.torch.infer_shapes import infer
-from tinyckpt.interop.torch.known_values import tree_leaves, tree_map
 from tinyckpt.interop.torch.python_state import (
     RandomState,
     State,
@@ -48,6 +47,7 @@ from tinyckpt.interop.torch.python_state import (
     state_of,
     state_of_arguments,
 )
+from tinyckpt.interop.torch.pytrees import tensor_leaves, tree_leaves, tree_map
 from tinyckpt.interop.torch.state_rollback import ObjectState
 from tinyckpt.interop.torch.validate_model import captured
 
@@ -270,9 +270,9 @@ class Replays(DispatchMode):  # type: ignore[misc]
         read = tree_map(self.ref, (args, kwargs))
         result = infer(self.mode, func, args, kwargs)
         made = self.running
-        for value in tree_leaves(result):
-            known = self.count
-            if is_tensor(value) and self.number(value) == known and made is not None:
+        for value in tensor_leaves(result):
+            known = self.count  # the number of a storage that is seen first now
+            if self.number(value) == known and made is not None:
                 made.made[known] = len(made.made)
         for value in writes_of(func, args, kwargs):
             number = self.number(value)
@@ -516,11 +516,8 @@ class Replays(DispatchMode):  # type: ignore[misc]
         """Describe a storage from a module's point of view."""
         if number in self.names:
             return self.names[number]
-        if number in {
-            self.number(x) for x in tree_leaves((each.args, each.kwargs)) if is_tensor(x)
-        }:
-            return "an argument"
-        return "a tensor from outside"
+        given = {self.number(value) for value in tensor_leaves((each.args, each.kwargs))}
+        return "an argument" if number in given else "a tensor from outside"
 
     def written_text(self, number: int, what: str, where: str = "") -> str:
         """Describe a storage that is written to after it was read."""
@@ -538,12 +535,7 @@ def writes_of(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
         return [x for x in averages if x is not None and counts]
     if not is_mutable(func):
         return []
-    return [x for x in tree_leaves(written_by(func, args, kwargs)) if is_tensor(x)]
-
-
-def is_tensor(value: Any) -> bool:
-    """Whether a value is a tensor."""
-    return isinstance(value, torch.Tensor)
+    return tensor_leaves(written_by(func, args, kwargs))
 
 
 def is_number(value: Any) -> bool:

@@ -29,8 +29,8 @@ from tinyckpt.interop.torch.capture import joint_of_graph
 from tinyckpt.interop.torch.codegen_fx import min_cut_backend
 from tinyckpt.interop.torch.costs import flops_of
 from tinyckpt.interop.torch.importer import graph_of
-from tinyckpt.interop.torch.known_values import tree_map
 from tinyckpt.interop.torch.min_cut import BUDGETS, checked_settings, schedule_at
+from tinyckpt.interop.torch.pytrees import map_tensors
 from tinyckpt.interop.torch.schedule_from_partition import GraphPair
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.tracing import trace
@@ -216,7 +216,7 @@ def step_or_error(model: nn.Module, args: Sequence[Any], budget: float) -> Compi
 def min_cut_step(model: nn.Module, args: Sequence[Any], budget: float) -> CompiledStep:
     """Compile and run a step under PyTorch's own partitioner at one setting; measure its peak."""
     seen: list[tuple[fx.GraphModule, int, GraphPair]] = []
-    own, given = deepcopy(model), tree_map(copied_leaf, tuple(args))
+    own, given = deepcopy(model), map_tensors(copied_leaf, tuple(args))
     torch.compiler.reset()
     with (
         torch.random.fork_rng(),
@@ -236,10 +236,8 @@ def min_cut_step(model: nn.Module, args: Sequence[Any], budget: float) -> Compil
     return CompiledStep(peak, sum(map(flops_in, halves)), joint, results, halves)
 
 
-def copied_leaf(value: Any) -> Any:
-    """Copy an argument; a tensor's copy is a leaf whose gradient is its own."""
-    if not isinstance(value, torch.Tensor):
-        return value
+def copied_leaf(value: torch.Tensor) -> torch.Tensor:
+    """Copy an argument; the copy is a leaf whose gradient is its own."""
     return value.detach().clone().requires_grad_(value.requires_grad)
 
 

@@ -50,9 +50,10 @@ from tinyckpt.interop.torch.capture import (
     storage_of,
 )
 from tinyckpt.interop.torch.infer_shapes import infer, stand_in
-from tinyckpt.interop.torch.known_values import KnownValues, tree_leaves, tree_map
+from tinyckpt.interop.torch.known_values import KnownValues
 from tinyckpt.interop.torch.operator_measurements import DistinctOperators
 from tinyckpt.interop.torch.python_state import random_states, tensors_in
+from tinyckpt.interop.torch.pytrees import map_tensors, tensor_leaves, tree_leaves
 from tinyckpt.interop.torch.state_rollback import ObjectState
 from tinyckpt.interop.torch.validate_model import DIFFERENTIATES, captured, check_loss
 
@@ -419,7 +420,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         before = {found[0] for x in inputs if (found := storage_of(x))}
         result = infer(self.mode, func, args, kwargs)
         if func in CONTIGUOUS or (func in CONTIGUOUS_AS_INPUT and args[1].is_contiguous()):
-            result = tree_map(contiguous, result)
+            result = map_tensors(contiguous, result)
         mutable = is_mutable(func)
         new = False
         for place, value in enumerate(tree_leaves(result)):
@@ -697,9 +698,7 @@ def fake_tensors(
     Nothing else refers to them, and all other state that a forward writes is rolled back.
     """
 
-    def fake(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
+    def fake(value: torch.Tensor) -> Any:
         with warnings.catch_warnings():  # about a non-leaf that an earlier forward left
             warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
             made = mode.from_tensor(value)
@@ -710,16 +709,16 @@ def fake_tensors(
         # Of modules that are no submodules, too, such as a loss function or a teacher in a list.
         modules = [each for each in state.seen.values() if isinstance(each, torch.nn.Module)]
         faked = {id(x): fake(x) for module in modules for x in attributes_of(module)}
-        given = tree_map(fake, tuple(args))
+        given = map_tensors(fake, tuple(args))
         with state.replaced(faked):
             faked.clear()
             with KnownValues(tree_leaves(given), tree_leaves(tuple(args))):
                 yield given
 
 
-def contiguous(value: Any) -> Any:
-    """Return a contiguous tensor of a tensor's shape, and any other value as it is."""
-    if not isinstance(value, torch.Tensor) or value.is_contiguous():
+def contiguous(value: torch.Tensor) -> torch.Tensor:
+    """Return a contiguous tensor of a tensor's shape, itself if it is one."""
+    if value.is_contiguous():
         return value
     return torch.empty(value.shape, dtype=value.dtype, device=value.device)
 
@@ -756,6 +755,6 @@ def loss_of(returned: Any, name: str) -> Any:
     Raises:
         GraphError: if there is none, or it is not differentiable.
     """
-    leaves = [x for x in tree_leaves(returned) if isinstance(x, torch.Tensor)]
+    leaves = tensor_leaves(returned)
     check_loss(leaves if leaves else [returned], [x for x in leaves if x.requires_grad], name)
     return leaves[0]

@@ -20,10 +20,10 @@ from tinyckpt.interop.torch.call_with_loss import step_arguments
 from tinyckpt.interop.torch.capture import (
     apply_gradient_hooks,
     has_post_accumulate_hooks,
-    tree_flatten,
 )
 from tinyckpt.interop.torch.codegen_fx import program_of
 from tinyckpt.interop.torch.importer import name_of
+from tinyckpt.interop.torch.pytrees import tree_flatten
 from tinyckpt.interop.torch.tied_parameters import check_ties
 from tinyckpt.interop.torch.tracing import Traced
 from tinyckpt.interop.torch.validate_model import value_text

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from tinyckpt.interop.torch.capture import FakeTensor, address_of
-from tinyckpt.interop.torch.known_values import tree_leaves
+from tinyckpt.interop.torch.pytrees import tree_leaves
 from tinyckpt.interop.torch.versions import private_attribute
 
 dispatch_disabled = private_attribute("torch.utils._mode_utils:no_dispatch")

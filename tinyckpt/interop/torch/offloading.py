@@ -47,7 +47,7 @@ from tinyckpt.interop.torch.capture import (
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.cuda_devices import device_of
 from tinyckpt.interop.torch.eager import Recording, forwards_restored, record
-from tinyckpt.interop.torch.known_values import tree_leaves
+from tinyckpt.interop.torch.pytrees import tensor_leaves
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
 from tinyckpt.planner.model.budget import budget_in_bytes
@@ -231,8 +231,8 @@ class WriteWatch(DispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if is_mutable(func) and evaluated_node() is None:
             moved = {address for address, _ in self.hooks.known}
-            for value in tree_leaves(written_by(func, args, kwargs or {})):
-                if isinstance(value, torch.Tensor) and address_of(value) in moved:
+            for value in tensor_leaves(written_by(func, args, kwargs or {})):
+                if address_of(value) in moved:
                     raise GraphError(
                         f"{self.name}: a tensor that is saved for the backward pass is written to "
                         f"afterwards ({func}), and would be moved to the host before"

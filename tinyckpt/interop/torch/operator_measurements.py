@@ -6,6 +6,7 @@ distinct call becomes an FX node here, with stand-ins for the tensors that it re
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import fx
 from tinyckpt.interop.torch.capture import FakeMode
 from tinyckpt.interop.torch.costs import flops_of
 from tinyckpt.interop.torch.infer_shapes import stand_in
-from tinyckpt.interop.torch.known_values import tree_map
+from tinyckpt.interop.torch.pytrees import map_tensors, tree_map
 from tinyckpt.interop.torch.workspace import MeasuredOperator, measure
 
 
@@ -38,23 +39,17 @@ class DistinctOperators:
         """Record an event that evaluates an operator."""
         key = func, repr(tree_map(layout, (args, kwargs)))
         if key not in self.node_of:
-            given = tree_map(self.placeholder, (args, kwargs))
+            given = map_tensors(self.placeholder, (args, kwargs))
             node = self.graph.create_node("call_function", func, *given)
-            self.values[node] = tree_map(self.stand_in, result)
+            self.values[node] = map_tensors(partial(stand_in, self.mode), result)
             self.node_of[key] = node
         self.events[now] = self.node_of[key]
 
-    def placeholder(self, value: Any) -> Any:
-        """Return a placeholder node for a tensor; any other value unchanged."""
-        if not isinstance(value, torch.Tensor):
-            return value
+    def placeholder(self, value: torch.Tensor) -> fx.Node:
+        """Return a placeholder node for a tensor."""
         node = self.graph.placeholder("given")
-        self.values[node] = self.stand_in(value)
+        self.values[node] = stand_in(self.mode, value)
         return node
-
-    def stand_in(self, value: Any) -> Any:
-        """Return a stand-in for a tensor; any other value unchanged."""
-        return stand_in(self.mode, value) if isinstance(value, torch.Tensor) else value
 
     def measured(
         self, events: int, measuring: bool

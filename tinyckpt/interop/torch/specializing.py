@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from tinyckpt.interop.torch.capture import storage_of, values_of
-from tinyckpt.interop.torch.known_values import tree_leaves, tree_map
+from tinyckpt.interop.torch.pytrees import tree_leaves, tree_map
 from tinyckpt.interop.torch.validate_model import is_symbolic
 from tinyckpt.interop.torch.versions import private_attribute
 

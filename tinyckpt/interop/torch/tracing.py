@@ -13,10 +13,11 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import TrainingGraph
 from tinyckpt.interop.torch import isolated_worker
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
-from tinyckpt.interop.torch.capture import compiled_module_name, tree_flatten
+from tinyckpt.interop.torch.capture import compiled_module_name
 from tinyckpt.interop.torch.check_purity import joint_of_module
 from tinyckpt.interop.torch.importer import Cost, Imported, check_cost, graph_of
 from tinyckpt.interop.torch.joint import JointGraph
+from tinyckpt.interop.torch.pytrees import tree_flatten
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.tied_parameters import first_names
 from tinyckpt.interop.torch.validate_model import check_measurable, check_model

@@ -22,7 +22,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch import isolated_worker
 from tinyckpt.interop.torch.capture import arguments_of, kind_of, operator_name, storage_of
 from tinyckpt.interop.torch.joint import Values
-from tinyckpt.interop.torch.known_values import tree_leaves
+from tinyckpt.interop.torch.pytrees import tensor_leaves, tree_leaves
 from tinyckpt.interop.torch.worker import allocated, mapped
 
 KEPT = 4_000  # distinct operators whose measurements are cached, 2 kB each
@@ -262,12 +262,7 @@ def request_of(values: Values, node: fx.Node, timed: bool) -> dict[str, Any]:
         GraphError: if a tensor's device is absent.
     """
     operator = operator_name(node.target)
-    tensors = [
-        x
-        for each in (*node.all_input_nodes, node)
-        for x in leaves_of(values, each)
-        if isinstance(x, torch.Tensor)
-    ]
+    tensors = tensor_leaves([values[each] for each in (*node.all_input_nodes, node)])
     for tensor in tensors:
         check_device(tensor)
 
@@ -338,11 +333,5 @@ def check_device(value: torch.Tensor) -> None:
 
 def is_view(values: Values, node: fx.Node) -> bool:
     """Whether all results of a node alias its operands."""
-    given = {storage_of(x) for source in node.all_input_nodes for x in leaves_of(values, source)}
-    return all(storage_of(x) in given for x in leaves_of(values, node))
-
-
-def leaves_of(values: Values, node: fx.Node) -> list[Any]:
-    """Return the flattened values of a node."""
-    found: list[Any] = tree_leaves(values[node])
-    return found
+    given = {storage_of(x) for source in node.all_input_nodes for x in tree_leaves(values[source])}
+    return all(storage_of(x) in given for x in tree_leaves(values[node]))
