@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from tinyckpt.interop.torch.capture import NORMS, own_buffers
+from tinyckpt.interop.torch.state_rollback import attributes_replaced
 
 Slot = tuple[nn.Module, str]  # where a module keeps a buffer
 
@@ -116,18 +117,13 @@ def norms_to_freeze(module: nn.Module, restored: Sequence[str]) -> list[nn.Modul
     return [norm for norm in norms_in(module) if norm not in owners]
 
 
-@contextmanager
-def running_averages_frozen(norms: Sequence[Any]) -> Iterator[None]:
-    """Freeze running averages within this context: momentum is 0.
+def running_averages_frozen(norms: Sequence[nn.Module]) -> AbstractContextManager[None]:
+    """Return a context in which running averages are frozen: momentum is 0.
 
     If they were not tracked at all, autograd would save fewer tensors than the first time, which
     ``checkpoint`` refuses.
     """
-    before = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
-    try:
-        for norm in norms:
-            norm.momentum, norm.num_batches_tracked = 0.0, None
-        yield
-    finally:
-        for norm, momentum, batches in before:
-            norm.momentum, norm.num_batches_tracked = momentum, batches
+    frozen = {"momentum": 0.0, "num_batches_tracked": None}
+    return attributes_replaced(
+        {(norm, name): value for norm in norms for name, value in frozen.items()}
+    )

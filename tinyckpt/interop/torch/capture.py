@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from operator import attrgetter
 from typing import Any, cast
 
@@ -24,7 +24,7 @@ from tinyckpt.interop.torch.joint import JointGraph, Values
 from tinyckpt.interop.torch.known_values import KnownValues
 from tinyckpt.interop.torch.pytrees import map_tensors, tree_leaves, tree_map
 from tinyckpt.interop.torch.scopes import scope_of, scoped
-from tinyckpt.interop.torch.state_rollback import ObjectState
+from tinyckpt.interop.torch.state_rollback import ObjectState, attributes_replaced
 from tinyckpt.interop.torch.tied_parameters import DeduplicatedModule, Tensors, check_unwritten
 from tinyckpt.interop.torch.validate_model import (
     captured,
@@ -480,11 +480,13 @@ def current_node_number() -> int | None:
     return None if node is None or node[1] >= 2**63 else node[1]
 
 
-def set_checkpoint_calls(generator: Any, function: Any) -> None:
-    """Set what ``torch.utils.checkpoint.checkpoint`` calls, without and with reentry."""
-    module: Any = torch.utils.checkpoint
-    module._checkpoint_without_reentrant_generator = generator
-    module.CheckpointFunction = function
+def checkpoint_calls_replaced(generator: Any, function: Any) -> AbstractContextManager[None]:
+    """Return a context in which ``checkpoint`` calls others, without and with reentry."""
+    module = torch.utils.checkpoint
+    return attributes_replaced({
+        (module, "_checkpoint_without_reentrant_generator"): generator,
+        (module, "CheckpointFunction"): function,
+    })  # fmt: skip
 
 
 def saved_by(node: Any, target: Any, place: int) -> Any:

@@ -54,7 +54,7 @@ from tinyckpt.interop.torch.known_values import KnownValues
 from tinyckpt.interop.torch.operator_measurements import DistinctOperators
 from tinyckpt.interop.torch.python_state import random_states, tensors_in
 from tinyckpt.interop.torch.pytrees import map_tensors, tensor_leaves, tree_leaves
-from tinyckpt.interop.torch.state_rollback import ObjectState
+from tinyckpt.interop.torch.state_rollback import ObjectState, attributes_replaced
 from tinyckpt.interop.torch.validate_model import DIFFERENTIATES, captured, check_loss
 
 AUTOGRAD = str(Path(torch.autograd.__file__).parent)
@@ -607,9 +607,10 @@ def autocast_disabled() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def generator_states_noted(note: Callable[[torch.Tensor], None]) -> Iterator[None]:
-    """Report each generator state that ``checkpoint`` saves in this context.
+def generator_states_noted(
+    note: Callable[[torch.Tensor], None],
+) -> AbstractContextManager[None]:
+    """Return a context in which each generator state that ``checkpoint`` saves is reported.
 
     No operator makes it, so that the dispatch mode does not see it.
     """
@@ -620,22 +621,17 @@ def generator_states_noted(note: Callable[[torch.Tensor], None]) -> Iterator[Non
         note(state)
         return state
 
-    try:
-        torch.get_rng_state = torch.random.get_rng_state = taken
-        yield
-    finally:
-        torch.get_rng_state = torch.random.get_rng_state = take
+    owners = torch, torch.random
+    return attributes_replaced({(owner, "get_rng_state"): taken for owner in owners})
 
 
-@contextmanager
-def functions_of_cuda() -> Iterator[None]:
-    """Within this context, dropout and attention save what they save on a CUDA device.
+def functions_of_cuda() -> AbstractContextManager[None]:
+    """Return a context in which dropout and attention save what they save on a CUDA device.
 
     On a CPU dropout's mask has the input's dtype, and attention has a kernel of its own.
     """
     functional = torch.nn.functional
-    dropout, attention = functional.dropout, functional.scaled_dot_product_attention
-    enter = torch.autocast.__enter__
+    dropout, enter = functional.dropout, torch.autocast.__enter__
 
     def refusing(context: torch.autocast) -> Any:
         if is_enabled(context):
@@ -649,14 +645,11 @@ def functions_of_cuda() -> Iterator[None]:
             return dropout(input, p, training, inplace)
         return torch.native_dropout(input, p, True)[0]
 
-    try:
-        functional.dropout = fused_dropout
-        functional.scaled_dot_product_attention = attention_of_cuda
-        torch.autocast.__enter__ = refusing
-        yield
-    finally:
-        torch.autocast.__enter__ = enter
-        functional.dropout, functional.scaled_dot_product_attention = dropout, attention
+    return attributes_replaced({
+        (functional, "dropout"): fused_dropout,
+        (functional, "scaled_dot_product_attention"): attention_of_cuda,
+        (torch.autocast, "__enter__"): refusing,
+    })  # fmt: skip
 
 
 @contextmanager

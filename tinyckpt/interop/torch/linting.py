@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.units import cost_text, size_text
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.candidate_modules import lines_by_reason, record_checked, shortened_list
-from tinyckpt.interop.torch.capture import checkpoint_generator, set_checkpoint_calls
+from tinyckpt.interop.torch.capture import checkpoint_calls_replaced, checkpoint_generator
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.choose_modules import ModuleSearch
 from tinyckpt.interop.torch.eager import ModuleCall, Recording, StepWatch
@@ -297,14 +297,10 @@ class CheckpointWatch:
         self.within: list[Key] = [()]
         self.counts: dict[Key, int] = {(): 0}
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Watch within this context: what ``checkpoint`` calls is replaced."""
-        try:
-            set_checkpoint_calls(self.without_reentry, SimpleNamespace(apply=self.reentrant))
-            yield
-        finally:
-            set_checkpoint_calls(checkpoint_generator, CheckpointFunction)
+    def watching(self) -> AbstractContextManager[None]:
+        """Return a context in which calls of ``checkpoint`` are watched."""
+        reentrant = SimpleNamespace(apply=self.reentrant)
+        return checkpoint_calls_replaced(self.without_reentry, reentrant)
 
     @contextmanager
     def entered(self, key: Key) -> Iterator[None]:

@@ -97,6 +97,24 @@ def preserving(call: Callable[Parameters, Result]) -> Callable[Parameters, Resul
     return preserved
 
 
+@contextmanager
+def attributes_replaced(values: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
+    """Give attributes, by owner and name, other values within this context.
+
+    >>> with attributes_replaced({(torch, "equal"): torch.allclose}):
+    ...     torch.equal(torch.tensor(1.0), torch.tensor(1.000001))
+    True
+    """
+    before = [(owner, name, getattr(owner, name)) for owner, name in values]
+    try:
+        for (owner, name), value in values.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
 class ObjectState:
     """Snapshot of some objects and of everything reachable from them.
 

@@ -15,15 +15,12 @@ import torch
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch.joint import JointGraph
-from tinyckpt.interop.torch.state_rollback import ObjectState
+from tinyckpt.interop.torch.state_rollback import ObjectState, attributes_replaced
 from tinyckpt.interop.torch.validate_model import value_text
 
 Tensors = dict[str, torch.Tensor]  # parameters and buffers of a model, by name
-SEEDING = (
-    "manual_seed",
-    "seed",
-    "set_rng_state",
-)  # functions of torch and torch.random that set the generator
+# Functions of torch and torch.random that set the generator.
+SEEDING = ("manual_seed", "seed", "set_rng_state")
 
 
 class DeduplicatedModule(torch.nn.Module):  # type: ignore[misc]
@@ -99,16 +96,10 @@ def seeding_refused(model: torch.nn.Module) -> Iterator[None]:
             "the step"
         )
 
-    places = [(place, name) for place in (torch, torch.random) for name in SEEDING]
-    before = [getattr(place, name) for place, name in places]
+    refused = {(owner, name): refuse for owner in (torch, torch.random) for name in SEEDING}
     seed = torch.initial_seed()
-    try:
-        for place, name in places:
-            setattr(place, name, refuse)
+    with attributes_replaced(refused):
         yield
-    finally:
-        for (place, name), own in zip(places, before, strict=True):
-            setattr(place, name, own)
     if torch.initial_seed() != seed:
         refuse()
 
