@@ -1,4 +1,4 @@
-"""Checks shared by the PyTorch and JAX importers: installation, dtypes, schedules.
+"""Checks shared by the PyTorch and JAX importers: installation, dtypes, schedules, errors.
 
 This module imports no framework; each framework's package stands beside it.
 """
@@ -87,6 +87,19 @@ def check_schedule(schedule: Any, graph: Graph, framework: str) -> None:
             raise ScheduleError(
                 f"step {position}: {verb} {name}; programs of {framework} only compute and free"
             )
+
+
+def error_text(error: BaseException, most: int = 200) -> str:
+    """Return the kind and the message of a framework's exception in one line, for another error.
+
+    Args:
+        error: the exception.
+        most: characters of its message.
+
+    >>> error_text(ValueError("shapes  differ: 2 and 3"), most=20)
+    'ValueError: shapes differ: 2 and'
+    """
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:most]}"
 
 
 def check_traced(traced: Any, expected: type) -> None:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import TrainingGraph
+from tinyckpt.interop.importer_checks import error_text
 from tinyckpt.interop.jax.capture import flattened
 from tinyckpt.interop.jax.importer import graph_of
 
@@ -108,9 +109,8 @@ def traced(call: Callable[..., Any], args: Sequence[Any], name: str) -> Any:
     except GraphError:
         raise
     except Exception as error:
-        text = " ".join(str(error).split())[:300]
         raise GraphError(
-            f"{name}: JAX cannot trace it: {type(error).__name__}: {text}; expected arguments "
-            "that it accepts, the first of real numbers, and control flow that does not depend on "
-            "the values of its arrays"
+            f"{name}: JAX cannot trace it: {error_text(error, 300)}; expected arguments that it "
+            "accepts, the first of real numbers, and control flow that does not depend on the "
+            "values of its arrays"
         ) from error

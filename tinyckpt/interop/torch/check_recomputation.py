@@ -25,6 +25,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from tinyckpt.interop.importer_checks import error_text
 from tinyckpt.interop.torch import buffer_snapshots
 from tinyckpt.interop.torch.capture import (
     AVERAGING,
@@ -404,8 +405,7 @@ class Replays(DispatchMode):  # type: ignore[misc]
             except EnoughSavedError:
                 pass
             except Exception as failed:
-                text = " ".join(str(failed).split())[:100]
-                error = f"fails when it is evaluated again: {type(failed).__name__}: {text}"
+                error = f"fails when it is evaluated again: {error_text(failed, 100)}"
             finally:
                 self.enough = -1
         second.end, second.handed_after = self.states(second)

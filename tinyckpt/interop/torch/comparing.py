@@ -23,6 +23,7 @@ from tinyckpt.base.errors import BudgetError
 from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.units import size_text
 from tinyckpt.core.replay import replay
+from tinyckpt.interop.importer_checks import error_text
 from tinyckpt.interop.torch.advising import RecordedStep, record_steps
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.capture import joint_of_graph
@@ -210,7 +211,7 @@ def step_or_error(model: nn.Module, args: Sequence[Any], budget: float) -> Compi
     try:
         return min_cut_step(model, args, budget)
     except Exception as error:
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:60]}"
+        return error_text(error, 60)
 
 
 def min_cut_step(model: nn.Module, args: Sequence[Any], budget: float) -> CompiledStep:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from tinyckpt.base.errors import BackendError, GraphError
+from tinyckpt.interop.importer_checks import error_text
 
 MOST_LAYERS = 1000
 # Ends of the names of classes whose labels are tokens.
@@ -104,9 +105,8 @@ def on_meta(path: str, settings: dict[str, Any]) -> torch.nn.Module:
             f"{type(cause).__name__}: {cause}"
         ) from error
     except Exception as error:  # whatever a file makes transformers raise
-        text = " ".join(str(error).split())[:200]
         raise GraphError(
-            f"{path}: transformers makes no model of it: {type(error).__name__}: {text}"
+            f"{path}: transformers makes no model of it: {error_text(error)}"
         ) from None
     if model is None:
         raise GraphError(

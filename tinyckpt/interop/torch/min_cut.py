@@ -21,6 +21,7 @@ from tinyckpt.base.deadline import Clock, checked_seconds
 from tinyckpt.base.errors import OptionError, ScheduleError
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Schedule
+from tinyckpt.interop.importer_checks import error_text
 from tinyckpt.interop.torch.capture import copy_graph
 from tinyckpt.interop.torch.codegen_fx import min_cut
 from tinyckpt.interop.torch.importer import Imported
@@ -120,7 +121,7 @@ def schedules_at(
             LOG.warning(
                 "PyTorch's partitioner fails at activation_memory_budget %g, which is left out: %s",
                 setting,
-                f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
+                error_text(error),
             )
             continue
         finally:

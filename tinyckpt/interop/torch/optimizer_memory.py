@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import torch
 
 from tinyckpt.base.errors import GraphError, did_you_mean
+from tinyckpt.interop.importer_checks import error_text
 from tinyckpt.interop.torch.capture import FakeMode
 from tinyckpt.interop.torch.eager import NEVER, StepWatch, Storage
 
@@ -61,8 +62,7 @@ def optimizer_bytes(
         raise
     except Exception as error:
         raise GraphError(
-            f"optimizer={optimizer!r:.80} takes no step without data: {type(error).__name__}: "
-            f"{' '.join(str(error).split())[:200]}"
+            f"optimizer={optimizer!r:.80} takes no step without data: {error_text(error)}"
         ) from error
     return sum(x.nbytes for x in state), peak_of(watch.made)
 

@@ -11,6 +11,7 @@ import torch
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.graph import TrainingGraph
+from tinyckpt.interop.importer_checks import error_text
 from tinyckpt.interop.torch import isolated_worker
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.capture import compiled_module_name
@@ -133,10 +134,8 @@ def module_and_arguments(
         try:
             model = torch.export.load(path)
         except Exception as error:
-            text = " ".join(str(error).split())[:200]
             raise GraphError(
-                f"{path} cannot be read as a program of torch.export: "
-                f"{type(error).__name__}: {text}"
+                f"{path} cannot be read as a program of torch.export: {error_text(error)}"
             ) from error
     if isinstance(model, torch.export.ExportedProgram):
         if not args and not named and model.example_inputs is not None:

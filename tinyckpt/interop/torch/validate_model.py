@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from tinyckpt.base.errors import GraphError
+from tinyckpt.interop.importer_checks import error_text
 
 # Stack frames in these folders, and in this file, are not the model's.
 OURS = (
@@ -61,7 +62,7 @@ def captured(name: str, model: torch.nn.Module) -> Iterator[None]:
                     "apply() and to ctx.save_for_backward; advise takes such models as they are"
                 ) from error
             raise GraphError(unknown_tensor(name, where, model)) from error
-        text = " ".join(str(error).split())[:300]
+        text = error_text(error, 300)
         if isinstance(error, ValueError) and text.endswith(READ_ONLY):
             raise GraphError(
                 f"{name}: its forward writes to a NumPy array that is read-only{where}, as large "
@@ -74,9 +75,9 @@ def captured(name: str, model: torch.nn.Module) -> Iterator[None]:
                 "trace takes such models"
             ) from error
         raise GraphError(
-            f"{name}: PyTorch cannot capture its training step as one graph: "
-            f"{type(error).__name__}: {text}{where}; expected arguments that forward accepts, "
-            "and control flow that does not depend on the values of its tensors"
+            f"{name}: PyTorch cannot capture its training step as one graph: {text}{where}; "
+            "expected arguments that forward accepts, and control flow that does not depend on "
+            "the values of its tensors"
         ) from error
 
 
