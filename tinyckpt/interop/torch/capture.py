@@ -54,9 +54,8 @@ FakeMode = private_attribute("torch._subclasses:FakeTensorMode")
 FAKE_IMPLEMENTATIONS = private_attribute("torch._subclasses.fake_impls:op_implementations_dict")
 modes_disabled = private_attribute("torch.utils._python_dispatch:_disable_current_modes")
 DispatchMode = private_attribute("torch.utils._python_dispatch:TorchDispatchMode")
-NORMS = private_attribute(
-    "torch.nn.modules.batchnorm:_NormBase"
-)  # base class of all norms with running averages
+# The base class of all norms with running averages.
+NORMS = private_attribute("torch.nn.modules.batchnorm:_NormBase")
 # Operators that update running averages in place without declaring it in their schemas. AOTAutograd
 # replaces all of them, except that of AMD's GPUs, by functional operators that return the averages.
 PREFIXES = "native", "cudnn", "miopen"
@@ -196,8 +195,7 @@ def joint_of_graph(
 
 
 def input_of(descriptor: Any, names: Mapping[str, str] | None) -> tuple[str, Any] | None:
-    """Return an input's kind and name as in ``JointGraph.inputs``; None if the graph does not
-    say."""
+    """Return an input's role, as in ``JointGraph.inputs``; None if the graph does not say."""
     if isinstance(descriptor, ParamAOTInput | BufferAOTInput):
         kind = "parameter" if isinstance(descriptor, ParamAOTInput) else "buffer"
         return kind, names[descriptor.target] if names else descriptor.target
@@ -455,10 +453,8 @@ def has_scalar_operand(func: Any, args: Sequence[Any]) -> bool:
         func.namespace == "aten"
         and len(args) == 2
         and sorted(kinds) == [False, True]
-        and (
-            isinstance(args[kinds.index(False)], int | float | complex)
-            and all(str(a.type) == "Tensor" for a in func._schema.arguments[:2])
-        )
+        and isinstance(args[kinds.index(False)], int | float | complex)
+        and all(str(a.type) == "Tensor" for a in func._schema.arguments[:2])
     )
 
 

@@ -93,6 +93,9 @@ class Evaluation:
         versions: write counts of storages when it began.
         begin, end: the Python state before and after it.
         handed, handed_after: the state of its arguments before and after it.
+        slots, slots_after: the module's buffers before and after it, by local name.
+        copies: of these buffers as they were before it, by slot.
+        grad, autocast: whether gradients were enabled, and the autocast that was active.
     """
 
     name: str
@@ -172,8 +175,11 @@ class Replays(DispatchMode):  # type: ignore[misc]
         live: the numbers of live storages, by id.
         version: the number of writes to each storage, by number.
         writer: the module that wrote to it last, and by which operator.
+        written: all modules that wrote to it.
         names: names of the storages of parameters and buffers.
         running: the current evaluation.
+        enough: the number of saved values that ends it; -1 of a first evaluation, which is whole.
+        evaluations: the first evaluations, in order.
     """
 
     def __init__(self, mode: FakeMode) -> None:

@@ -12,9 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-MOST_ENUMERATED = (
-    12  # modules: 4,096 choices, which are seconds even where a step has 10,000 events
-)
+# Modules: 4,096 choices, which are seconds even where a step has 10,000 events.
+MOST_ENUMERATED = 12
 
 
 @dataclass(frozen=True, slots=True, order=True)

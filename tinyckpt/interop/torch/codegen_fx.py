@@ -42,9 +42,8 @@ from tinyckpt.interop.torch.versions import DESCRIPTORS, private_attribute
 SavedForBackwardsAOTOutput = private_attribute(f"{DESCRIPTORS}:SavedForBackwardsAOTOutput")
 run_and_save_rng_state = private_attribute("torch._prims.rng_prims:run_and_save_rng_state")
 run_with_rng_state = private_attribute("torch._prims.rng_prims:run_with_rng_state")
-NO_VERSION_CHECK = (
-    "saved_tensor_with_no_vc_check"  # AOTAutograd requires saved values with it to come last
-)
+# Node metadata key: AOTAutograd requires saved values with it to come last.
+NO_VERSION_CHECK = "saved_tensor_with_no_vc_check"
 
 
 def program_of(schedule: Schedule, imported: Imported) -> fx.GraphModule:

@@ -431,9 +431,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             self.sums.append((self.live[address_of(args[0])], len(self.made) - 1))
         if new or mutable:
             self.operators.note(now, func, args, kwargs, result)
-        scaled = (
-            has_scalar_operand(func, args) and torch.is_grad_enabled()
-        )  # otherwise it has no autograd node of its own
+        # Without grad mode it has no autograd node of its own.
+        scaled = has_scalar_operand(func, args) and torch.is_grad_enabled()
         self.scaled = (func, args, weakref.ref(result), now) if scaled else None
         return result
 

@@ -9,7 +9,7 @@ Rows add up: a tensor that several modules save counts where it is first saved, 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -78,7 +78,7 @@ class MemoryByModule:
     """
 
     rows: tuple[ModuleMemory, ...]
-    source_bytes: int = field(default=0)
+    source_bytes: int = 0
 
     @property
     def peak(self) -> int:

@@ -139,10 +139,8 @@ class ObjectState:
         self.copied = 0
         self.large: list[tuple[int, Any]] = []
         self.changes: dict[tuple[int, Any], tuple[Any, Any]] = {}
-        for name, (get, put) in {
-            **GLOBAL,
-            **(ON_GPU if torch.cuda.is_initialized() else {}),
-        }.items():
+        states = GLOBAL | (ON_GPU if torch.cuda.is_initialized() else {})
+        for name, (get, put) in states.items():
             self.puts.append((name, partial(put_state, get, put, get())))
         self.takers: dict[type, Taker] = {}
         self.slots: dict[type, list[Any]] = {}
@@ -299,9 +297,8 @@ class ObjectState:
         if isinstance(found, CACHED):
             self.puts.append((found, partial(put_cache, found, found.cache_info().misses)))
             return [found.__wrapped__]
-        if hasattr(
-            type(found), "__next__"
-        ):  # an iterator, whose position cannot be read: always reported as changed
+        # An iterator, whose position cannot be read: always reported as changed.
+        if hasattr(type(found), "__next__"):
             self.puts.append((found, lambda: ("",)))
         if not isinstance(found, FunctionType) or is_foreign(found):
             return []

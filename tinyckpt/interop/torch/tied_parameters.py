@@ -57,9 +57,8 @@ class DeduplicatedModule(torch.nn.Module):  # type: ignore[misc]
         check_no_parameter_passed(model, args)
         self.names, self.state, self.first = {}, None, first
         self.own: dict[int, str] = {}  # by the id of a tensor
-        object.__setattr__(
-            self, "model", model
-        )  # not as a submodule: PyTorch would find its parameter names
+        # Not as a submodule: PyTorch would find its parameter names.
+        object.__setattr__(self, "model", model)
         parameters = dict(model.named_parameters())
         for name, value in (parameters | dict(model.named_buffers())).items():
             if id(value) not in self.own:
@@ -159,10 +158,8 @@ def check_unwritten(joint: JointGraph, model: str) -> None:
 
 def tensors_of(model: torch.nn.Module) -> Tensors:
     """Return a model's parameters and buffers under all their names, parameters first."""
-    return {
-        **dict(model.named_parameters(remove_duplicate=False)),
-        **dict(model.named_buffers(remove_duplicate=False)),
-    }
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    return parameters | dict(model.named_buffers(remove_duplicate=False))
 
 
 def first_names(model: torch.nn.Module) -> dict[str, str]:

@@ -125,9 +125,8 @@ class MeasuredOperator:
     failure: str = ""
 
 
-KNOWN: OrderedDict[str, MeasuredOperator] = (
-    OrderedDict()
-)  # by request and settings, the latest last
+# Measurements by settings and request, the latest last.
+KNOWN: OrderedDict[str, MeasuredOperator] = OrderedDict()
 
 
 def allocator_peak(function: Callable[[], Result], device: str = "cpu") -> tuple[int, Result]:
@@ -234,23 +233,21 @@ def measurements_of(requests: dict[str, dict[str, Any]]) -> dict[str, MeasuredOp
         for key, request in requests.items()
         if not request["failure"] and (request["timed"] or settings + key not in KNOWN)
     ]
-    replies = (
-        isolated_worker.evaluate_requests([requests[key] for key in missing]) if missing else []
-    )
-    for key, reply in zip(missing, replies, strict=False):
-        failed = isinstance(reply, str)
-        KNOWN[settings + key] = (
-            MeasuredOperator(failure=reply) if failed else MeasuredOperator(*reply)
-        )
-    seen = {}
+    if missing:
+        replies = isolated_worker.evaluate_requests([requests[key] for key in missing])
+        for key, reply in zip(missing, replies, strict=False):
+            failed = isinstance(reply, str)
+            seen = MeasuredOperator(failure=reply) if failed else MeasuredOperator(*reply)
+            KNOWN[settings + key] = seen
+    found = {}
     for key, request in requests.items():
         failure = request["failure"] or "not tried, after others that ended the process"
-        seen[key] = KNOWN.get(settings + key, MeasuredOperator(failure=failure))
+        found[key] = KNOWN.get(settings + key, MeasuredOperator(failure=failure))
         if settings + key in KNOWN:
             KNOWN.move_to_end(settings + key)
     while len(KNOWN) > KEPT:
         KNOWN.popitem(last=False)
-    return seen
+    return found
 
 
 def request_of(values: Values, node: fx.Node, timed: bool) -> dict[str, Any]:
