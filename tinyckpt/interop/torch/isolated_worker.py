@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -242,11 +243,8 @@ def settings() -> dict[str, Any]:
     """Return the global settings of this process that kernels depend on besides their arguments."""
     flags = {}
     for path in FLAGS:
-        owner, _, name = path.rpartition(".")
-        try:
-            flags[path] = getattr(worker.flag_owner(owner), name)
-        except AttributeError:  # not in this version of PyTorch
-            continue
+        with suppress(AttributeError):  # not in this version of PyTorch
+            flags[path] = attrgetter(path)(torch)
     return {
         "threads": torch.get_num_threads(),
         "dtype": torch.get_default_dtype(),

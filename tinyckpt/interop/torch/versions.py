@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from functools import reduce
 from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 from tinyckpt.base.errors import BackendError
@@ -117,7 +117,7 @@ def attribute_at(path: str) -> Any:
     """Look up ``module:attribute.attribute``; None if it is absent."""
     module, _, names = path.partition(":")
     try:
-        return reduce(getattr, names.split("."), import_module(module))
+        return attrgetter(names)(import_module(module))
     except (ImportError, AttributeError):
         return None
 

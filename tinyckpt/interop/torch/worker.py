@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
+from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
@@ -182,12 +183,11 @@ def operator_of(name: str, modules: Sequence[str] = ()) -> Any:
     Raises:
         LookupError: if none of them registers it.
     """
-    namespace, packet, overload = name.split(".")
     for module in (None, *modules):
         if module is not None:
             import_module(module)
         try:
-            return getattr(getattr(getattr(torch.ops, namespace), packet), overload)
+            return attrgetter(name)(torch.ops)
         except AttributeError:
             continue
     raise LookupError(f"only the process that registered {name} knows it")
@@ -240,15 +240,7 @@ def set_up(settings: dict[str, Any]) -> None:
         torch.use_deterministic_algorithms(wanted[0], warn_only=wanted[1])
     for path, value in settings["flags"].items():
         owner, _, name = path.rpartition(".")
-        setattr(flag_owner(owner), name, value)
-
-
-def flag_owner(path: str) -> Any:
-    """Look up an object of PyTorch by its path, such as ``backends.mkldnn``."""
-    found = torch
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found
+        setattr(attrgetter(owner)(torch), name, value)
 
 
 def main() -> None:
