@@ -85,6 +85,12 @@ def advised(gm, *, config):
     tag_sac_policy(gm, policy_fn=lambda node: policy(None, node.target))
     return gm"""
 
+# Forms that modules have none of: what has.
+WHERE = {
+    "selective": "modules are recomputed as a whole; tct.selective chooses operators to save",
+    "jax": "JAX has names of values, not of modules; tinyckpt.interop.jax.advise chooses them",
+}
+
 
 def advice_code(advice: Advice, form: str) -> str:
     """Return advice on modules in a form, a word of ``FORMS``.
@@ -92,9 +98,8 @@ def advice_code(advice: Advice, form: str) -> str:
     Raises:
         OptionError: if the form is unknown, or cannot express the advice; says why.
     """
+    check_form(form)
     names = advice.modules
-    if form not in FORMS:
-        raise unknown(form)
     if not names:
         return "# The model fits as it is: there is nothing to wrap."
     written = [*(name for name, _ in advice.restored), *advice.averaging]
@@ -120,20 +125,13 @@ def advice_code(advice: Advice, form: str) -> str:
     raise refused(form, WHERE[form])
 
 
-WHERE = {
-    "selective": "modules are recomputed as a whole; tct.selective chooses operators to save",
-    "jax": "JAX has names of values, not of modules; tinyckpt.interop.jax.advise chooses them",
-}
-
-
 def selective_code(advice: Selective, form: str, operators: Sequence[str], prefix: str) -> str:
     """Return advice on operators to save in a form; ``prefix`` is that of names of attention.
 
     Raises:
         OptionError: if the form is unknown, or cannot express the advice; says why.
     """
-    if form not in FORMS:
-        raise unknown(form)
+    check_form(form)
     if not advice.modules:
         return "# The model fits as it is: there is nothing to wrap."
     names = tuple(name for name in operators if name != prefix)
@@ -166,11 +164,12 @@ def quoted(names: Sequence[str], indent: int = 4) -> str:
     return "".join(f'{" " * indent}"{name}",\n' for name in names)
 
 
-def unknown(form: str) -> OptionError:
-    """Return the error for a form that is none."""
-    return OptionError(
-        f"form {form!r:.80}{did_you_mean(str(form), FORMS)}; expected one of {', '.join(FORMS)}"
-    )
+def check_form(form: str) -> None:
+    """Raise an OptionError unless a form is a word of ``FORMS``."""
+    if form not in FORMS:
+        raise OptionError(
+            f"form {form!r:.80}{did_you_mean(str(form), FORMS)}; expected one of {', '.join(FORMS)}"
+        )
 
 
 def refused(form: str, why: str) -> OptionError:

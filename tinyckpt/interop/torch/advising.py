@@ -28,8 +28,8 @@ from tinyckpt.interop.torch.candidate_modules import (
     UNUSED,
     candidates_by_depth,
     core_of,
+    lines_by_reason,
     modules_to_wrap,
-    refusal_lines,
     shortened_list,
     wrap,
 )
@@ -104,23 +104,16 @@ class Advice:
     caveat: str = field(default="", repr=False)
 
     def __str__(self) -> str:
-        head = (
-            f"{self.model}: {size_text(self.peak)} at the peak"
-            if not self.modules
-            else f"{self.model}: {size_text(self.peak)} at the peak instead of "
-            f"{size_text(self.plain_peak)}, at {self.cost:.3f} times the FLOPs"
-        )
-        found = (
-            f"the cheapest of all {2 ** len(self.candidates)} choices"
-            if self.optimal
-            else f"found by a search among 2**{len(self.candidates)} choices"
-        )
-        if not self.modules:
-            lines = [f"{head} as it is; nothing to wrap"]
-        else:
+        count, head = len(self.candidates), f"{self.model}: {size_text(self.peak)} at the peak"
+        lines = [f"{head} as it is; nothing to wrap"]
+        if self.modules:
+            found = f"found by a search among 2**{count} choices"
+            if self.optimal:
+                found = f"the cheapest of all {2**count} choices"
             lines = [
-                f"{head}; {found}.",
-                f"Wrap {len(self.modules)} of {len(self.candidates)} modules:",
+                f"{head} instead of {size_text(self.plain_peak)}, at {self.cost:.3f} times the "
+                f"FLOPs; {found}.",
+                f"Wrap {len(self.modules)} of {count} modules:",
                 "",
                 self.source,
             ]
@@ -128,7 +121,7 @@ class Advice:
             lines += ["", str(self.device)]
         if self.caveat:
             lines += ["", self.caveat]
-        return "\n".join([*lines, *refusal_lines(self.refused)])
+        return "\n".join([*lines, *lines_by_reason(self.refused)])
 
     @property
     def ledger(self) -> str:

@@ -309,13 +309,11 @@ def wrap(module: nn.Module, restored: Sequence[str] = ()) -> None:
 # Texts -------------------------------------------------------------------------------------------
 
 
-def refusal_lines(refused: Sequence[tuple[str, str]]) -> list[str]:
-    """Format a line per reason why modules cannot be wrapped, under a heading."""
-    return lines_by_reason(refused, "Excluded:")
+def lines_by_reason(reasons: Sequence[tuple[str, str]], heading: str = "Excluded:") -> list[str]:
+    """Format a line per reason, with the names of all modules that have it, under a heading.
 
-
-def lines_by_reason(reasons: Sequence[tuple[str, str]], heading: str) -> list[str]:
-    """Format a line per reason, with the names of all modules that have it, under a heading."""
+    By default the reasons are why modules cannot be wrapped.
+    """
     names_by_reason: dict[str, list[str]] = {}
     for name, reason in reasons:
         names_by_reason.setdefault(reason, []).append(name)

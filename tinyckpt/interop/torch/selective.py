@@ -30,8 +30,8 @@ from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.candidate_modules import (
     candidates_by_depth,
     core_of,
+    lines_by_reason,
     modules_to_wrap,
-    refusal_lines,
 )
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.eager import forwards_restored, record
@@ -88,7 +88,7 @@ class Selective:
                 f"{size_text(self.plain_peak)}, at {self.cost:.3f} times the FLOPs: "
                 f"{len(self.modules)} modules wrapped, results of {self.saved} saved"
             )
-        return "\n".join([text, *refusal_lines(self.refused)])
+        return "\n".join([text, *lines_by_reason(self.refused)])
 
     def policy(self, context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
         """Decide whether an operator's results are saved.
