@@ -17,7 +17,7 @@ from torch import nn
 from tests.torch_drawn_modules import made, modules
 from tests.torch_models import GPT, Example, ResNet, images_for, tokens_for
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch import codegen_fx as lower
+from tinyckpt.interop.torch import comparing
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_compare_tolerates_dead_code_and_failing_settings(
     # Dynamo leaves out what nobody reads, so that its nodes have other names than those of trace.
     dead = [("tanh", 0, 0), ("gelu", 0, 0), ("tanh", 0, 1), ("batch norm", 3, 0), ("tanh", 4, 0)]
     model, args = made(dead)
-    cut = lower.min_cut
+    cut = comparing.min_cut_partitioner
 
     @contextmanager
     def failing(budget: float) -> Iterator[Any]:
@@ -67,7 +67,7 @@ def test_compare_tolerates_dead_code_and_failing_settings(
         with cut(budget) as partition:
             yield partition
 
-    monkeypatch.setattr(lower, "min_cut", failing)
+    monkeypatch.setattr(comparing, "min_cut_partitioner", failing)
     first, failed, last = tct.compare(model, *args, budgets=(1.0, 0.5, 1.0), time_limit=0).rows
     assert failed.failed == "RuntimeError: PyTorch's own"
     assert first == last

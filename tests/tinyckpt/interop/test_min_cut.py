@@ -23,8 +23,7 @@ from tinyckpt.base import deadline as limits
 from tinyckpt.base.deadline import NO_DEADLINE, Clock
 from tinyckpt.interop import torch as tct
 from tinyckpt.interop.torch import min_cut
-from tinyckpt.interop.torch.codegen_fx import min_cut_backend
-from tinyckpt.interop.torch.comparing import flops_in
+from tinyckpt.interop.torch.comparing import flops_in, min_cut_backend
 from tinyckpt.planner.model.cost_models import cost_of
 from tinyckpt.planner.model.cost_models import given as given_costs
 

@@ -8,7 +8,7 @@ import pytest
 import tinyckpt.interop
 
 FOLDER = Path(tinyckpt.interop.__file__).parent / "torch"
-SEAMS = ("capture.py", "codegen_fx.py")
+SEAMS = ("capture.py", "min_cut.py")
 
 
 def underscored(source: str) -> list[str]:

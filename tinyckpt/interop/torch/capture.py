@@ -5,7 +5,8 @@ graph whose inputs and outputs are all labelled, also for models that write to b
 ``JointGraph``: FX nodes in order, split into forward and backward outputs, with a FakeTensor per
 node: shape, strides, device and storage without data.
 
-This file and ``codegen_fx`` alone use PyTorch calls without a stability promise.
+This file and ``min_cut`` alone use private names of PyTorch; the others go through this one, or
+through ``versions``, which knows which entry points need which name.
 """
 
 from __future__ import annotations

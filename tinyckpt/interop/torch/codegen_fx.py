@@ -9,16 +9,13 @@ A random operator that is recomputed saves its generator's state at the first ev
 CPU, and restores it for the second; the state is a value of the graph with a lifetime of its own.
 First evaluations must still draw in the order of the traced step, since each advances the generator
 for the next (``check_random``).
-
-This file and ``capture`` alone use PyTorch calls without a stability promise.
 """
 
 from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -28,15 +25,12 @@ from tinyckpt.base.errors import ScheduleError
 from tinyckpt.core.schedule import Compute, Schedule, Step
 from tinyckpt.interop.importer_checks import check_schedule
 from tinyckpt.interop.torch.capture import (
-    copy_graph,
     fake_state,
     is_random,
-    joint_of_graph,
     output_node,
     storage_of,
 )
 from tinyckpt.interop.torch.importer import Imported
-from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.versions import DESCRIPTORS, private_attribute
 
 SavedForBackwardsAOTOutput = private_attribute(f"{DESCRIPTORS}:SavedForBackwardsAOTOutput")
@@ -213,109 +207,12 @@ def descriptors_of(imported: Imported, backward: bool) -> list[Any]:
     return descriptors[count:] if backward else descriptors[:count]
 
 
-def eager_backend(partition: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a ``torch.compile`` backend that runs a partition function's programs as is."""
-    # Imported here, since it imports all of Dynamo.
-    aot_autograd = private_attribute("torch._dynamo.backends.common:aot_autograd")
-    boxed_nop = private_attribute("torch._dynamo.backends.debugging:boxed_nop")
-
-    made: Callable[..., Any] = aot_autograd(
-        fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=partition
-    )
-    return made
-
-
-def recompile_limit_reached() -> int:
-    """Return Dynamo's recompile limit if this compilation is the last one within it, else 0."""
-    compiled = private_attribute("torch._guards:CompileContext.current_compile_id")()
-    if compiled is None or compiled.frame_compile_id is None:
-        return 0  # AOTAutograd without Dynamo
-    limit: int = private_attribute("torch._dynamo.config:recompile_limit")
-    return limit if compiled.frame_compile_id + 1 == limit else 0
-
-
-@contextmanager
-def min_cut_backend(
-    budget: float, on_halves: Callable[[fx.GraphModule, int, Sequence[fx.GraphModule]], None]
-) -> Iterator[Callable[..., Any]]:
-    """Set PyTorch's ``activation_memory_budget``; yield a backend with its own partitioner.
-
-    Saved values that alias a buffer that the step writes to, such as BatchNorm's running averages,
-    are cloned: PyTorch saves the buffer itself, and its backward pass then raises. Inductor avoids
-    that by its decompositions, which without its fusion use more memory.
-
-    Args:
-        budget: from 0 to 1.
-        on_halves: called with the joint graph before partitioning, the number of its forward
-            outputs, and the forward and backward graphs that PyTorch makes of it.
-    """
-    with min_cut(budget) as cut:
-
-        def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
-            before, results = copy_graph(joint), options["num_fwd_outputs"]
-            forward, backward = cut(joint, inputs, **options)
-            on_halves(before, results, (copy_graph(forward), backward))
-            save_copies_of_written(joint_of_graph(before, results, "compiled"), forward)
-            return forward, backward
-
-        yield eager_backend(partition)
-
-
-def save_copies_of_written(joint: JointGraph, forward: fx.GraphModule) -> None:
-    """Clone saved values that alias an input that the step writes to.
-
-    Args:
-        joint: the joint graph.
-        forward: the forward graph that PyTorch made of it, with the same node names.
-    """
-    written = {storage_of(joint.values[node]) for node in joint.mutations}
-    names = {node.name for node, value in joint.values.items() if storage_of(value) in written}
-    end = output_node(forward)
-    results = list(end.args[0])
-    for place in range(len(joint.forward), len(results)):
-        node = results[place]
-        if isinstance(node, fx.Node) and node.name in names:
-            with forward.graph.inserting_before(end):
-                results[place] = clone_of(forward.graph, node)
-    end.args = (tuple(results),)
-    forward.recompile()
-
-
 def clone_of(graph: fx.Graph, node: fx.Node) -> fx.Node:
     """Emit a clone of a value; return its node."""
     clone = graph.call_function(torch.ops.aten.clone.default, (node,))
     clone.meta = dict(node.meta)
     clone.meta.pop("desc", None)
     return clone
-
-
-@contextmanager
-def min_cut(budget: float) -> Iterator[Callable[..., Any]]:
-    """Set PyTorch's ``activation_memory_budget``; yield its min-cut partitioner.
-
-    The partitioner mutates the graph that it is given.
-    """
-    # Imported here, since it imports parts of Inductor.
-    from torch._functorch import config
-
-    cut = private_attribute("torch._functorch.partitioners:min_cut_rematerialization_partition")
-    with config.patch(activation_memory_budget=budget, enable_autograd_cache=False):
-        yield cut
-
-
-def inductor_pass(partition: Callable[..., Any]) -> Any:
-    """Wrap a partition function in the form Inductor takes; its results are never cached."""
-    # Imported here, since it imports all of Inductor.
-    partitioner: Any = private_attribute("torch._inductor.custom_graph_pass:CustomPartitionerFn")
-
-    class Planned(partitioner):  # type: ignore[misc]
-        def __call__(self, gm: fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
-            return partition(gm, joint_inputs, **kwargs)
-
-        def uuid(self) -> None:
-            return None
-
-    return Planned()
 
 
 # Checking ----------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ whichever is larger.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,11 +27,18 @@ from tinyckpt.core.replay import replay
 from tinyckpt.interop.importer_checks import error_text
 from tinyckpt.interop.torch.advising import RecordedStep, record_steps
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
-from tinyckpt.interop.torch.capture import joint_of_graph
-from tinyckpt.interop.torch.codegen_fx import min_cut_backend
+from tinyckpt.interop.torch.capture import copy_graph, joint_of_graph, output_node, storage_of
+from tinyckpt.interop.torch.codegen_fx import clone_of
 from tinyckpt.interop.torch.costs import flops_of
 from tinyckpt.interop.torch.importer import graph_of
-from tinyckpt.interop.torch.min_cut import BUDGETS, checked_settings, schedule_at
+from tinyckpt.interop.torch.joint import JointGraph
+from tinyckpt.interop.torch.min_cut import (
+    BUDGETS,
+    checked_settings,
+    min_cut_partitioner,
+    schedule_at,
+)
+from tinyckpt.interop.torch.partitioning import eager_backend
 from tinyckpt.interop.torch.pytrees import map_tensors
 from tinyckpt.interop.torch.schedule_from_partition import GraphPair
 from tinyckpt.interop.torch.state_rollback import preserving
@@ -235,6 +243,53 @@ def min_cut_step(model: nn.Module, args: Sequence[Any], budget: float) -> Compil
     torch.compiler.reset()
     joint, results, halves = seen[-1]
     return CompiledStep(peak, sum(map(flops_in, halves)), joint, results, halves)
+
+
+@contextmanager
+def min_cut_backend(
+    budget: float, on_halves: Callable[[fx.GraphModule, int, Sequence[fx.GraphModule]], None]
+) -> Iterator[Callable[..., Any]]:
+    """Set PyTorch's ``activation_memory_budget``; yield a backend with its own partitioner.
+
+    Saved values that alias a buffer that the step writes to, such as BatchNorm's running averages,
+    are cloned: PyTorch saves the buffer itself, and its backward pass then raises. Inductor avoids
+    that by its decompositions, which without its fusion use more memory.
+
+    Args:
+        budget: from 0 to 1.
+        on_halves: called with the joint graph before partitioning, the number of its forward
+            outputs, and the forward and backward graphs that PyTorch makes of it.
+    """
+    with min_cut_partitioner(budget) as cut:
+
+        def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
+            before, results = copy_graph(joint), options["num_fwd_outputs"]
+            forward, backward = cut(joint, inputs, **options)
+            on_halves(before, results, (copy_graph(forward), backward))
+            save_copies_of_written(joint_of_graph(before, results, "compiled"), forward)
+            return forward, backward
+
+        yield eager_backend(partition)
+
+
+def save_copies_of_written(joint: JointGraph, forward: fx.GraphModule) -> None:
+    """Clone saved values that alias an input that the step writes to.
+
+    Args:
+        joint: the joint graph.
+        forward: the forward graph that PyTorch made of it, with the same node names.
+    """
+    written = {storage_of(joint.values[node]) for node in joint.mutations}
+    names = {node.name for node, value in joint.values.items() if storage_of(value) in written}
+    end = output_node(forward)
+    results = list(end.args[0])
+    for place in range(len(joint.forward), len(results)):
+        node = results[place]
+        if isinstance(node, fx.Node) and node.name in names:
+            with forward.graph.inserting_before(end):
+                results[place] = clone_of(forward.graph, node)
+    end.args = (tuple(results),)
+    forward.recompile()
 
 
 def copied_leaf(value: torch.Tensor) -> torch.Tensor:

@@ -10,25 +10,24 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from math import inf
 from time import perf_counter
 from typing import Any
 
 from tinyckpt.base.deadline import Clock, checked_seconds
-from tinyckpt.base.errors import OptionError, ScheduleError
+from tinyckpt.base.errors import OptionError
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.interop.importer_checks import error_text
+from tinyckpt.interop.importer_checks import check_traced, error_text
 from tinyckpt.interop.torch.capture import copy_graph
-from tinyckpt.interop.torch.codegen_fx import min_cut
 from tinyckpt.interop.torch.importer import Imported
 from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.schedule_from_partition import GraphPair, schedule_of
 from tinyckpt.interop.torch.tracing import Traced
-from tinyckpt.interop.torch.versions import check_calls
+from tinyckpt.interop.torch.versions import check_calls, private_attribute
 from tinyckpt.planner.model.budget import parse_budget
 from tinyckpt.planner.portfolio.plan import Budget, costs_of, peak_of
 from tinyckpt.planner.portfolio.search import PORTFOLIO_SECONDS
@@ -72,8 +71,7 @@ def min_cut_schedules(
         ScheduleError: if ``traced`` is not the result of ``trace``.
     """
     check_calls("min_cut_schedules")
-    if not isinstance(traced, Traced):
-        raise ScheduleError(f"expected the result of trace, got a {type(traced).__name__}")
+    check_traced(traced, Traced)
     settings, seconds = checked_settings(budgets), checked_seconds(time_limit)
     load_min_cut()  # before the clock starts
     clock = Clock(seconds)
@@ -158,9 +156,23 @@ def resident_of(joint: JointGraph) -> list[int]:
     return [place for place, kind in enumerate(kinds) if kind in ("parameter", "buffer")]
 
 
+@contextmanager
+def min_cut_partitioner(budget: float) -> Iterator[Callable[..., Any]]:
+    """Set PyTorch's ``activation_memory_budget``; yield its min-cut partitioner.
+
+    The partitioner mutates the graph that it is given.
+    """
+    # Imported here, since it imports parts of Inductor.
+    from torch._functorch import config
+
+    cut = private_attribute("torch._functorch.partitioners:min_cut_rematerialization_partition")
+    with config.patch(activation_memory_budget=budget, enable_autograd_cache=False):
+        yield cut
+
+
 def partition_at(joint: JointGraph, setting: float, resident: Sequence[int]) -> GraphPair:
     """Partition a copy of a joint graph by PyTorch's min-cut at one setting."""
-    with min_cut(setting) as partition, warnings.catch_warnings():
+    with min_cut_partitioner(setting) as partition, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its warnings are about a step that is never run
         halves: GraphPair = partition(
             copy_graph(joint.module),

@@ -16,16 +16,11 @@ from torch import fx
 from tinyckpt.base.errors import OptionError
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.interop.torch.capture import joint_of_graph
-from tinyckpt.interop.torch.codegen_fx import (
-    eager_backend,
-    forward_and_backward_programs,
-    inductor_pass,
-    recompile_limit_reached,
-)
+from tinyckpt.interop.torch.codegen_fx import forward_and_backward_programs
 from tinyckpt.interop.torch.importer import Cost, check_cost, graph_of
 from tinyckpt.interop.torch.min_cut import with_min_cut_seeds
 from tinyckpt.interop.torch.specializing import specialize
-from tinyckpt.interop.torch.versions import check_calls
+from tinyckpt.interop.torch.versions import check_calls, private_attribute
 from tinyckpt.planner.portfolio.plan import Budget, plan
 
 Halves = tuple[fx.GraphModule, fx.GraphModule]
@@ -102,7 +97,7 @@ def partitioner(
         )
         if on_plan is not None:
             on_plan(schedule)
-        warn_of_limit(recompile_limit_reached())
+        warn_at_recompile_limit()
         return forward_and_backward_programs(schedule, imported)
 
     return partition
@@ -172,9 +167,39 @@ def inductor_partitioner(
     )
 
 
-def warn_of_limit(limit: int) -> None:
-    """Warn that Dynamo compiles a code object no more after this plan, unless the limit is 0."""
-    if limit:
+def eager_backend(partition: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a ``torch.compile`` backend that runs a partition function's programs as is."""
+    # Looked up only here: they import all of Dynamo.
+    aot_autograd = private_attribute("torch._dynamo.backends.common:aot_autograd")
+    boxed_nop = private_attribute("torch._dynamo.backends.debugging:boxed_nop")
+    made: Callable[..., Any] = aot_autograd(
+        fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=partition
+    )
+    return made
+
+
+def inductor_pass(partition: Callable[..., Any]) -> Any:
+    """Wrap a partition function in the form Inductor takes; its results are never cached."""
+    # Looked up only here: it imports all of Inductor.
+    base: Any = private_attribute("torch._inductor.custom_graph_pass:CustomPartitionerFn")
+
+    class Planned(base):  # type: ignore[misc]
+        def __call__(self, gm: fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
+            return partition(gm, joint_inputs, **kwargs)
+
+        def uuid(self) -> None:
+            return None
+
+    return Planned()
+
+
+def warn_at_recompile_limit() -> None:
+    """Warn if this compilation of a code object is the last one that Dynamo's limit allows."""
+    compiled = private_attribute("torch._guards:CompileContext.current_compile_id")()
+    if compiled is None or compiled.frame_compile_id is None:
+        return  # AOTAutograd without Dynamo
+    limit: int = private_attribute("torch._dynamo.config:recompile_limit")
+    if compiled.frame_compile_id + 1 == limit:
         warnings.warn(
             f"plan {limit} of one code object, the last that PyTorch compiles: a call with "
             "other shapes raises with fullgraph=True, and runs without a plan otherwise; "
