@@ -26,7 +26,6 @@ from tinyckpt.codegen.caching_allocator import (
     replay_steps,
 )
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch.capture import attention_of_cuda
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.cuda_devices import (
     CUBLAS_HOPPER,
@@ -35,6 +34,7 @@ from tinyckpt.interop.torch.cuda_devices import (
     device_of,
     memory_on,
 )
+from tinyckpt.interop.torch.cuda_functions import attention_of_cuda
 from tinyckpt.interop.torch.eager import record
 
 

@@ -22,7 +22,8 @@ from tinyckpt.interop.torch import isolated_worker
 from tinyckpt.interop.torch.buffer_snapshots import contexts, norms_in
 from tinyckpt.interop.torch.capture import meta_on_cpu
 from tinyckpt.interop.torch.check_recomputation import Verdict, verdicts
-from tinyckpt.interop.torch.eager import ModuleCall, Recording, functions_of_cuda, record
+from tinyckpt.interop.torch.cuda_functions import functions_of_cuda
+from tinyckpt.interop.torch.eager import ModuleCall, Recording, record
 from tinyckpt.interop.torch.pytrees import tree_leaves
 from tinyckpt.interop.torch.state_rollback import ObjectState
 from tinyckpt.interop.torch.validate_model import captured, check_measurable, check_model

@@ -11,11 +11,10 @@ through ``versions``, which knows which entry points need which name.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import fx
@@ -68,6 +67,9 @@ CONTIGUOUS = {
 }
 # The same, of an input that is contiguous: their second argument.
 CONTIGUOUS_AS_INPUT = {torch.ops.aten.native_batch_norm_backward.default}
+# Kernels of attention on CUDA devices.
+FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention
+EFFICIENT_ATTENTION = torch.ops.aten._scaled_dot_product_efficient_attention
 SYMBOLIC = "has a shape that depends on the values of tensors; expected static shapes"
 COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")  # namespaces
 
@@ -486,6 +488,11 @@ def checkpoint_calls_replaced(generator: Any, function: Any) -> AbstractContextM
     })  # fmt: skip
 
 
+def is_enabled(context: torch.autocast) -> bool:
+    """Whether a context of autocast is one, and does not end another one."""
+    return bool(context._enabled)
+
+
 def saved_by(node: Any, target: Any, place: int) -> Any:
     """Return an argument that an autograd node exposes as saved (``_saved_*``), or None."""
     return getattr(node, f"_saved_{target._schema.arguments[place].name}", None)
@@ -533,76 +540,3 @@ def operator_name(target: Any) -> str | None:
 def packet_of(node: fx.Node) -> Callable[..., Any] | None:
     """Return the overload packet of a node's operator, the key of FLOP counts, or None."""
     return getattr(node.target, "_overloadpacket", None)
-
-
-# --------------------------------------------------------------------------------------------------
-# CUDA devices that are not here.
-
-attention_of_device = torch.nn.functional.scaled_dot_product_attention
-HEADED = 4  # axes of what fused attention takes: batch, heads, positions, width
-HALVES = (torch.float16, torch.bfloat16)
-WIDEST = 256  # of a head in FlashAttention
-
-
-def is_enabled(context: torch.autocast) -> bool:
-    """Whether a context of autocast is one, and does not end another one."""
-    return bool(context._enabled)
-
-
-def attention_of_cuda(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> torch.Tensor:
-    """Evaluate attention by the operators that PyTorch chooses on a CUDA device.
-
-    FlashAttention takes 16 bits, one width of at most 256, and no mask; the memory-efficient kernel
-    32 bits and any width as well, but no grouped heads and no mask with a gradient; for everything
-    else scores are in memory. Seeds of fused dropout are left out: the operators would be taken for
-    random ones.
-    """
-    options: dict[str, Any] = {"scale": scale}
-    is_half = query.dtype in HALVES
-    is_fused = query.dim() == HEADED and query.dtype in (torch.float32, *HALVES)
-    is_fused = is_fused and query.shape[0] == key.shape[0]
-    is_grouped = enable_gqa and query.shape[-3] != key.shape[-3]
-    widths = {query.shape[-1], key.shape[-1], value.shape[-1]}
-    if is_fused and is_half and attn_mask is None and len(widths) == 1 and max(widths) <= WIDEST:
-        if is_grouped:  # which PyTorch's formula for the FLOPs of FlashAttention does not know
-            return attention_of_device(
-                query, key, value, None, 0.0, is_causal, scale=scale, enable_gqa=True
-            )
-        found = torch.ops.aten._scaled_dot_product_flash_attention(
-            query, key, value, 0.0, is_causal, **options
-        )
-        return cast("torch.Tensor", found[0])
-    needs = attn_mask is not None and attn_mask.requires_grad
-    if is_fused and not is_grouped and not needs and query.shape[1] == key.shape[1]:
-        if attn_mask is not None:
-            attn_mask = additive(attn_mask, query.dtype).expand(*query.shape[:-1], key.shape[-2])
-        found = torch.ops.aten._scaled_dot_product_efficient_attention(
-            query, key, value, attn_mask, torch.is_grad_enabled(), 0.0, is_causal, **options
-        )
-        return cast("torch.Tensor", found[0])
-    root = math.sqrt(query.shape[-1] ** -0.5 if scale is None else scale)
-    if is_grouped:
-        groups = query.shape[-3] // key.shape[-3]
-        key, value = (each.repeat_interleave(groups, -3) for each in (key, value))
-    scores = query * root @ (key * root).mT
-    if is_causal:
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
-    if attn_mask is not None:
-        scores = scores + additive(attn_mask, query.dtype)
-    return torch.nn.functional.dropout(scores.softmax(-1), dropout_p) @ value
-
-
-def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a mask of attention as numbers to be added to its scores."""
-    if mask.dtype != torch.bool:
-        return mask
-    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -math.inf)

@@ -36,12 +36,10 @@ from tinyckpt.interop.torch.capture import (
     DispatchMode,
     FakeMode,
     address_of,
-    attention_of_cuda,
     current_node,
     current_node_number,
     evaluated_node,
     has_scalar_operand,
-    is_enabled,
     is_mutable,
     is_view,
     meta_on_cpu,
@@ -49,6 +47,7 @@ from tinyckpt.interop.torch.capture import (
     saved_by,
     storage_of,
 )
+from tinyckpt.interop.torch.cuda_functions import AUTOCAST_OF_CUDA, functions_of_cuda
 from tinyckpt.interop.torch.infer_shapes import infer, stand_in
 from tinyckpt.interop.torch.known_values import KnownValues
 from tinyckpt.interop.torch.operator_measurements import DistinctOperators
@@ -60,10 +59,6 @@ from tinyckpt.interop.torch.validate_model import DIFFERENTIATES, captured, chec
 AUTOGRAD = str(Path(torch.autograd.__file__).parent)
 # What PyTorch wraps a dispatch mode's method in: files and folders.
 WRAPPERS = tuple(str(Path(torch.__file__).with_name(name)) for name in ("_compile.py", "_dynamo"))
-AUTOCAST_OF_CUDA = (
-    "autocast of a CUDA device casts other operators than a CPU's, and cannot be recorded without "
-    "it; expected a model in one type, such as model.bfloat16(), or a budget= without device="
-)
 SCATTERS = {
     torch.ops.aten.index_add.default, torch.ops.aten.scatter_add.default,
     torch.ops.aten.scatter.src, torch.ops.aten.scatter.value, torch.ops.aten.index_put.default,
@@ -622,33 +617,6 @@ def generator_states_noted(
 
     owners = torch, torch.random
     return attributes_replaced({(owner, "get_rng_state"): taken for owner in owners})
-
-
-def functions_of_cuda() -> AbstractContextManager[None]:
-    """Return a context in which dropout and attention save what they save on a CUDA device.
-
-    On a CPU dropout's mask has the input's dtype, and attention has a kernel of its own.
-    """
-    functional = torch.nn.functional
-    dropout, enter = functional.dropout, torch.autocast.__enter__
-
-    def refusing(context: torch.autocast) -> Any:
-        if is_enabled(context):
-            raise GraphError(AUTOCAST_OF_CUDA)
-        return enter(context)
-
-    def fused_dropout(
-        input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-    ) -> torch.Tensor:
-        if not training or inplace or not 0 < p < 1:
-            return dropout(input, p, training, inplace)
-        return torch.native_dropout(input, p, True)[0]
-
-    return attributes_replaced({
-        (functional, "dropout"): fused_dropout,
-        (functional, "scaled_dot_product_attention"): attention_of_cuda,
-        (torch.autocast, "__enter__"): refusing,
-    })  # fmt: skip
 
 
 @contextmanager
