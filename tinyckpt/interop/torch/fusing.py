@@ -16,6 +16,7 @@ from torch import fx
 
 from tinyckpt.interop.torch.capture import is_random, storage_of
 from tinyckpt.interop.torch.joint import Values
+from tinyckpt.interop.torch.split_joint import ancestors
 
 # Constants, generated within a kernel.
 CONSTANTS = {
@@ -44,7 +45,7 @@ def inlined_by_consumer(values: Values, *passes: Sequence[fx.Node]) -> Fused:
         place = {node: index for index, node in enumerate(nodes)}
         for node in nodes:
             if node not in inside:
-                within = ancestors_among(node, inside)
+                within = ancestors(node.all_input_nodes, inside)
                 found[node] = tuple(sorted(within, key=place.__getitem__))
     return found
 
@@ -74,21 +75,6 @@ def inlined_operators(values: Values, nodes: Sequence[fx.Node]) -> set[fx.Node]:
         ):
             inside.add(node)
     return inside
-
-
-def ancestors_among(node: fx.Node, inside: set[fx.Node]) -> set[fx.Node]:
-    """Return the ancestors of a node through inlined nodes alone."""
-    found: set[fx.Node] = set()
-    stack = [node]
-    while stack:
-        before = [
-            source
-            for source in stack.pop().all_input_nodes
-            if source in inside and source not in found
-        ]
-        found.update(before)
-        stack += before
-    return found
 
 
 def is_fusible_consumer(node: fx.Node) -> bool:

@@ -7,7 +7,7 @@ pass, since otherwise a plan would have to compute all of them when the backward
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from torch import fx
@@ -37,13 +37,13 @@ def split_forward_backward(joint: JointGraph) -> tuple[list[fx.Node], list[fx.No
     return [node for node in calls if node in forward], lazily_ordered(late, after_tangents)
 
 
-def ancestors(ends: Iterable[Any]) -> set[fx.Node]:
-    """Return some nodes and all their ancestors (a backward slice)."""
+def ancestors(ends: Iterable[Any], among: Container[fx.Node] | None = None) -> set[fx.Node]:
+    """Return some nodes and all their ancestors (a backward slice), through some nodes alone."""
     found: set[fx.Node] = set()
     stack = [node for node in ends if isinstance(node, fx.Node)]
     while stack:
         node = stack.pop()
-        if node not in found:
+        if node not in found and (among is None or node in among):
             found.add(node)
             stack += node.all_input_nodes
     return found
