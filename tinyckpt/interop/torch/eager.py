@@ -109,7 +109,7 @@ class Saved:
 
 @dataclass(slots=True)
 class ModuleCall:
-    """A call of a watched module: its first and last event, and the storages of its arguments."""
+    """A watched call: its first and last event, and the storages of its arguments."""
 
     begin: int
     end: int = NEVER
@@ -221,9 +221,7 @@ def record(
             # A value that survives a forward pass by itself, such as the loss, is live to the end.
             storage.stays = alone.died == NEVER
             storage.alone = storage.died if storage.stays else alone.died
-        for storage in seen.made[len(bare.made) :]:
-            storage.alone = storage.died
-        for storage in seen.numbers:
+        for storage in (*seen.made[len(bare.made) :], *seen.numbers):
             storage.alone = storage.died
     return seen.recording(workspace and not cuda)
 
@@ -572,15 +570,17 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         weakref.finalize(stand.untyped_storage(), gone).atexit = False
         return stand
 
+    def begin_call(self, given: Any) -> ModuleCall:
+        """Record that a call begins, of a module or a function, with what it is given."""
+        numbers = [self.number(tensor) for tensor in tensors_in(given)]
+        return ModuleCall(self.tick(), given={n for n in numbers if n is not None})
+
     @contextmanager
     def watching(self, watched: Mapping[str, Any]) -> Iterator[None]:
         """Record calls of modules within this context."""
 
         def call(name: str, forward: Any, *args: Any, **kwargs: Any) -> Any:
-            given = map(self.number, tensors_in((args, kwargs)))
-            called = ModuleCall(
-                self.tick(), given={number for number in given if number is not None}
-            )
+            called = self.begin_call((args, kwargs))
             self.calls[name].append(called)
             try:
                 return forward(*args, **kwargs)

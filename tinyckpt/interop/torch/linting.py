@@ -29,7 +29,6 @@ from tinyckpt.interop.torch.capture import checkpoint_calls_replaced, checkpoint
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.choose_modules import ModuleSearch
 from tinyckpt.interop.torch.eager import ModuleCall, Recording, StepWatch
-from tinyckpt.interop.torch.python_state import tensors_in
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
 
@@ -327,8 +326,7 @@ class CheckpointWatch:
             with self.entered(key):
                 yield key, again
             return
-        numbers = map(self.step.number, tensors_in((given, bound_in(function))))
-        noted = ModuleCall(self.step.tick(), given={n for n in numbers if n is not None})
+        noted = self.step.begin_call((given, bound_in(function)))
         self.calls[key] = WrapCall(self.name_of(function), noted)
         try:
             with self.entered(key):
