@@ -36,6 +36,7 @@ STATE = "generator_state"  # the operator before one that draws random numbers
 # Inductor draws all seeds of a step at once, and its random operators are functions of a seed.
 SEEDS = "prims.inductor_seeds.default"
 ROLES: dict[str, Role] = {"parameter": "parameter", "buffer": "constant", "argument": "input"}
+MADE_IN: dict[Phase, Role] = {"forward": "activation", "backward": "cotangent"}
 
 
 def check_cost(cost: Any) -> None:
@@ -101,7 +102,8 @@ def graph_of(
             "measured": seen[node].seconds,
         }[cost]
         measured = seen[node] if workspace else MeasuredOperator()
-        builder.add_call(node, flops, evaluation, measured, position < len(forward))
+        phase: Phase = "forward" if position < len(forward) else "backward"
+        builder.add_call(node, flops, evaluation, measured, phase)
     if not backward:
         builder.add_begin()
     graph, calls = builder.graph(name), tuple(builder.calls)
@@ -151,10 +153,9 @@ class FxGraphBuilder:
 
     def add_source(self, node: fx.Node) -> None:
         """Add a source: a parameter, buffer, argument or constant."""
-        kind, which = self.joint.inputs.get(node, ("", node.name))
-        name = f"args[{which}]" if kind == "argument" else str(which)
-        role: Role = "constant" if node.op == "get_attr" else ROLES.get(kind, "input")
-        self.values[node] = (self.add_value(name, self.joint.values[node], role, None, ()),)
+        what, value = self.joint.inputs.get(node, ("", node.name)), self.joint.values[node]
+        role: Role = "constant" if node.op == "get_attr" else ROLES.get(what[0], "input")
+        self.values[node] = (self.add_value(name_of(what), value, role, None, ()),)
 
     def add_begin(self) -> None:
         """Add the operator between the passes: from the forward results to their cotangents."""
@@ -176,15 +177,14 @@ class FxGraphBuilder:
             )
         )
 
-    def add_state(self, node: fx.Node, forward: bool) -> int:
+    def add_state(self, node: fx.Node, phase: Phase) -> int:
         """Add the generator state that lets a recomputed random operator draw the same numbers.
 
         It is made once, before the first draw; every later draw reads it.
         """
         number, name = len(self.operators), f"{node.name}.state"
-        role: Role = "activation" if forward else "cotangent"
-        state = self.add_value(name, fake_state(self.joint.values, node), role, number, ())
-        phase: Phase = "forward" if forward else "backward"
+        value = fake_state(self.joint.values, node)
+        state = self.add_value(name, value, MADE_IN[phase], number, ())
         self.calls.append(None)
         self.operators.append(
             Operator(
@@ -194,17 +194,16 @@ class FxGraphBuilder:
         return state
 
     def add_call(
-        self, node: fx.Node, flops: int, cost: float, measured: MeasuredOperator, forward: bool
+        self, node: fx.Node, flops: int, cost: float, measured: MeasuredOperator, phase: Phase
     ) -> None:
         """Add a node's operator, with its results."""
         inputs = [data for source in self.sources_of(node) for data in self.values[source]]
         is_seeds, workspace = operator_name(node.target) == SEEDS, measured.workspace
         if is_random(node) and not is_seeds:
-            inputs.append(self.add_state(node, forward))
+            inputs.append(self.add_state(node, phase))
             # A recomputation saves the generator's current state meanwhile, as workspace.
             workspace += self.data[inputs[-1]].nbytes
         number = len(self.operators)
-        role: Role = "activation" if forward else "cotangent"
         made = self.joint.values[node]
         several = isinstance(made, list | tuple)
         outputs: dict[int, int] = {}
@@ -214,14 +213,14 @@ class FxGraphBuilder:
             if value is not None:
                 name = f"{node.name}.{index}" if several else node.name
                 seen = measured.outputs[index] if measured.outputs else 0
-                outputs[index] = self.add_value(name, value, role, number, inputs, seen)
+                outputs[index] = self.add_value(name, value, MADE_IN[phase], number, inputs, seen)
         self.values[node] = tuple(outputs.values())
         for piece in self.pieces.get(node, ()):
             index = piece.args[1]
             self.values[piece] = (outputs[index],) if index in outputs else ()
         for each in (node, *self.fused.get(node, ())):
             self.number.setdefault(each, number)
-        vjp_of = None if forward else self.forward_of.get(sequence_number(node))
+        vjp_of = None if phase == "forward" else self.forward_of.get(sequence_number(node))
         self.calls.append(node)
         self.operators.append(
             Operator(
@@ -230,7 +229,7 @@ class FxGraphBuilder:
                 kind_of(node),
                 tuple(dict.fromkeys(inputs)),
                 self.values[node],
-                "forward" if forward else "backward",
+                phase,
                 None if vjp_of is None else self.number[vjp_of],
                 scope_of(node),
                 flops,
