@@ -127,7 +127,7 @@ def modules_to_wrap(
         GraphError: if a module is absent, is already wrapped, or lacks such a buffer.
     """
     name, known = type(model).__name__, modules_of(model)
-    own = names_in(known, names, core)
+    own = names_in_model(known, names, core)
     check_names(list(own.values()), known, name)
     for each in names:
         if is_wrapped(known[own[each]]):
@@ -180,7 +180,9 @@ def renamed(name: str, core: str, other: str) -> str:
     return ".".join(others[:kept] + parts[same:]) if kept >= 0 else name
 
 
-def names_in(known: Mapping[str, nn.Module], names: Iterable[str], core: str) -> dict[str, str]:
+def names_in_model(
+    known: Mapping[str, nn.Module], names: Iterable[str], core: str
+) -> dict[str, str]:
     """Return the names that modules have in a model, which may have other wrappers.
 
     Args:

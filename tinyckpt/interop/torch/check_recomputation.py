@@ -86,9 +86,9 @@ class Evaluation:
 
     Attributes:
         log: operators with their operands, and the values that autograd saved, in order.
-        saves, saved: the number of values that autograd saved, and weak references to them.
-        made: storages that it made, by number, with their positions in order.
-        dropped: storages freed during it, by number, with the number that it had made by then.
+        saves, saved: how many values autograd saved, and weak references to them.
+        made: for the number of each storage that it made, its position among these.
+        dropped: for that of each storage freed during it, how many it had made by then.
         writes: by number of a storage, the operator that wrote to it last.
         versions: write counts of storages when it began.
         begin, end: the Python state before and after it.
@@ -157,8 +157,8 @@ def verdicts(
 def verdict_of_calls(found: Sequence[Verdict]) -> Verdict:
     """Return the verdict on a module, given those on its calls.
 
-    Of several calls, each with buffers to restore or with values that stay, the second evaluations
-    would be of one state among many.
+    A module that is called several times must not change buffers or attributes: each of its second
+    evaluations would find them as its last first evaluation left them.
     """
     bad = next((each for each in found if each.reason), None)
     if bad is not None or len(found) < 2:

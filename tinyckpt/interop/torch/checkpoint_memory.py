@@ -38,8 +38,8 @@ class WrappedCall:
         given: the storages of its arguments.
         inside: storages made and saved inside it, each with its last release; and as arrays.
         copies: storages that its recomputation makes and leaves, each with its last use.
-        replaced: other storages whose last use it changes, and that: earlier values of attributes
-            that it overwrites, and values from outside that it saves.
+        replaced: other storages whose last use it changes, and the new one: earlier values of
+            attributes that it overwrites, and values from outside that it saves.
         changes: of the live bytes by what it makes in addition: events, and bytes.
         recompute_peak: peak bytes of its recomputation, beyond the bytes live before it.
         flops: of its recomputation.
@@ -244,11 +244,11 @@ class Wrapping:
         wrapped = [module for name in chosen for module in self.modules[name]]
         storages = self.recording.storages
 
-        def held(begin: float, last: float, number: int) -> Interval:
+        def interval(begin: float, last: float, number: int) -> Interval:
             return Interval(begin, None if last >= self.last else last + 1, storages[number].nbytes)
 
         ends = self.ends(chosen, wrapped)
-        found = [held(s.born, int(ends[number]), number) for number, s in enumerate(storages)]
+        found = [interval(s.born, int(ends[number]), number) for number, s in enumerate(storages)]
         for module in wrapped:
             if module.read == NEVER:
                 continue
@@ -262,7 +262,7 @@ class Wrapping:
                     continue
                 begin = moment(storage.born)
                 if number in module.copies:
-                    found.append(held(begin, max(module.copies[number], module.read), number))
+                    found.append(interval(begin, max(module.copies[number], module.read), number))
                 else:
                     end = moment(min(storage.alone, module.stop) + 1)
                     found.append(Interval(begin, end, storage.nbytes))

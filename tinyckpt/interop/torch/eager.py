@@ -93,7 +93,7 @@ class Saved:
     """A tensor that autograd saved: its storage, its lifetime, and its first read.
 
     Attributes:
-        used: the last event at which the function that read it still holds it.
+        used: the last event at which the function that read it still refers to it.
         reads: the number of reads.
         source: the id of its storage, as in ``Recording.sources``.
     """
@@ -138,7 +138,7 @@ class Recording:
         restored: by name of a module that has some, the buffers to restore for a second evaluation.
         owners: the innermost module that each event belongs to, by name; only if asked for.
         gradients: bytes of the gradient of each parameter that has one, by name.
-        operators: what each event that is one evaluates, and measures.
+        operators: the operator of each event that evaluates one.
         drawn: random numbers that forward drew which are not PyTorch's.
     """
 
@@ -242,8 +242,8 @@ class EventOwners:
 
     In the forward pass, and in a recomputation, that is the module whose forward runs. An event of
     the backward pass belongs to the module whose forward made the autograd node that is evaluated:
-    nodes are numbered as they are made. Accumulating a gradient, or adding two, is what the node
-    before it led to.
+    nodes are numbered as they are made. Where no numbered node is evaluated, as when a gradient is
+    accumulated or two are added, it belongs to the module of the event before.
 
     Attributes:
         names: of every event.
@@ -362,7 +362,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         """Record the storages of parameters, buffers and arguments."""
         state = [*model.named_parameters(), *model.named_buffers(remove_duplicate=False)]
         self.sources = {name: (address_of(x), x.nbytes) for name, x in state}
-        for storage in {x.untyped_storage() for x in attributes_of(model)}:
+        for storage in {x.untyped_storage() for x in tensors_of_modules(model)}:
             weakref.finalize(storage, self.note_freed, storage.nbytes()).atexit = False
         leaves = tree_leaves(([value for _, value in state], given))
         every = {found for x in leaves if (found := storage_of(x))}
@@ -668,7 +668,7 @@ def fake_tensors(
     with mode:
         # Of modules that are no submodules, too, such as a loss function or a teacher in a list.
         modules = [each for each in state.seen.values() if isinstance(each, torch.nn.Module)]
-        faked = {id(x): fake(x) for module in modules for x in attributes_of(module)}
+        faked = {id(x): fake(x) for module in modules for x in tensors_of_modules(module)}
         given = map_tensors(fake, tuple(args))
         with state.replaced(faked):
             faked.clear()
@@ -701,7 +701,7 @@ def is_dense(value: torch.Tensor) -> bool:
     return True
 
 
-def attributes_of(model: torch.nn.Module) -> Iterator[torch.Tensor]:
+def tensors_of_modules(model: torch.nn.Module) -> Iterator[torch.Tensor]:
     """Yield parameters, buffers, and tensors that are plain attributes of modules."""
     yield from model.parameters()
     yield from model.buffers()

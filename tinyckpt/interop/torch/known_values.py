@@ -51,8 +51,8 @@ FAILURES = (RuntimeError, TypeError, ValueError, IndexError)
 class KnownValues(TorchFunctionMode):  # type: ignore[misc]
     """Function mode that knows the values of some tensors.
 
-    Meanwhile transformers, which asks ``is_fake_tensor`` before it reads a mask, is told so of
-    tensors whose values are not to be known; then it does what is right for every mask.
+    Transformers asks ``is_fake_tensor`` before it reads a mask. Within this mode the answer is yes
+    only for tensors whose values are unknown; then it does what is right for every mask.
 
     Args:
         given: the arguments of the recorded forward; none for a plan, which is executed with other
@@ -103,7 +103,7 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
             if not is_known:
                 raise
             return self.made(func, args, kwargs, error)
-        leaves, writes = tree_leaves(result), is_write(func, kwargs)
+        leaves, writes = tree_leaves(result), writes_to_argument(func, kwargs)
         if not (writes or any(isinstance(x, torch.Tensor) for x in leaves)):
             return result
         made, name = None, getattr(func, "__name__", "")
@@ -167,6 +167,6 @@ def is_small(value: Any) -> bool:
     return not isinstance(value, torch.Tensor) or value.numel() <= MOST_ELEMENTS
 
 
-def is_write(func: Any, kwargs: Any) -> bool:
+def writes_to_argument(func: Any, kwargs: Any) -> bool:
     """Whether a function of PyTorch writes to one of its arguments."""
     return "out" in kwargs or bool(WRITES.fullmatch(getattr(func, "__name__", "")))

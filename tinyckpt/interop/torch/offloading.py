@@ -301,7 +301,7 @@ class Waiting:
         call: of the module that saved it.
     """
 
-    def __init__(self, value: torch.Tensor, call: ModuleCall) -> None:
+    def __init__(self, value: torch.Tensor, call: SavingCall) -> None:
         self.count = value.untyped_storage().nbytes() // value.element_size()
         self.dtype, self.device, self.call = value.dtype, value.device, call
         self.host: torch.Tensor | None = None
@@ -349,11 +349,11 @@ class Waiting:
 
 
 @dataclass(slots=True, weakref_slot=True)
-class ModuleCall:
+class SavingCall:
     """A call of a module: the storages that it saved, and the call before it."""
 
     waiting: list[weakref.ref[Waiting]]
-    before: weakref.ref[ModuleCall] | None
+    before: weakref.ref[SavingCall] | None
 
     def fetch(self) -> None:
         """Fetch all that it saved."""
@@ -396,7 +396,7 @@ class HostHooks:
 
     def __init__(self, at_least: int, on_gpu: bool = False) -> None:
         self.at_least, self.on_gpu, self.moved = at_least, on_gpu, 0
-        self.last: weakref.ref[ModuleCall] | None = None
+        self.last: weakref.ref[SavingCall] | None = None
         self.known: dict[tuple[int, int], weakref.ref[Waiting]] = {}
         self.leaving: deque[tuple[torch.Tensor, int, Waiting]] = deque()
         self.lock = threading.Lock()
@@ -407,7 +407,7 @@ class HostHooks:
     @contextmanager
     def around(self, module: nn.Module) -> Iterator[None]:
         """Move what autograd saves within this context."""
-        call = ModuleCall([], self.last)
+        call = SavingCall([], self.last)
         self.last = weakref.ref(call)
         # A buffer may be assigned anew meanwhile, and its id given to another storage.
         state = (*module.parameters(), *module.buffers())
@@ -416,7 +416,7 @@ class HostHooks:
             yield
 
     def pack(
-        self, value: torch.Tensor, call: ModuleCall, own: Mapping[int, Callable[[], Any]]
+        self, value: torch.Tensor, call: SavingCall, own: Mapping[int, Callable[[], Any]]
     ) -> Handle | Kept:
         """Start moving a saved tensor's storage to the host, unless it is to stay."""
         storage = value.untyped_storage() if value.layout == torch.strided else None

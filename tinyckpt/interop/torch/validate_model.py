@@ -99,11 +99,11 @@ def plain_tensors(model: torch.nn.Module) -> list[str]:
         f"{path}.{attribute}" if path else attribute
         for path, module in model.named_modules()
         for attribute, value in vars(module).items()
-        if attribute not in REGISTERED and holds_tensor(value)
+        if attribute not in REGISTERED and contains_tensor(value)
     ]
 
 
-def holds_tensor(value: Any) -> bool:
+def contains_tensor(value: Any) -> bool:
     """Whether an attribute is a tensor, or a list, tuple or dict that contains one."""
     if isinstance(value, dict):
         value = list(value.values())
