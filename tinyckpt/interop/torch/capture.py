@@ -386,38 +386,6 @@ def fake_state(values: Values, node: fx.Node) -> Any:
         return torch.empty(nbytes, dtype=torch.uint8)
 
 
-def has_post_accumulate_hooks(source: Any) -> bool:
-    """Whether a tensor has hooks on its ``.grad`` (``register_post_accumulate_grad_hook``)."""
-    return bool(getattr(source, "_post_accumulate_grad_hooks", None))
-
-
-def is_view(value: torch.Tensor) -> bool:
-    """Whether autograd tracks a tensor as a view of another one."""
-    return bool(value._is_view())
-
-
-def own_buffers(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
-    """Return a module's own buffer dict, by local name; writing to it replaces buffers."""
-    buffers: dict[str, torch.Tensor | None] = module._buffers
-    return buffers
-
-
-def compiled_module_name(model: torch.nn.Module) -> str | None:
-    """Return the name of an already compiled module, "" for the model itself; None if none is."""
-    for name, module in model.named_modules():
-        if "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None):
-            return str(name)
-    return None
-
-
-def apply_gradient_hooks(value: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """Apply a tensor's own gradient hooks to its gradient, as autograd would."""
-    for hook in (value._backward_hooks or {}).values():
-        made = hook(gradient)
-        gradient = gradient if made is None else made
-    return gradient
-
-
 # Operators ---------------------------------------------------------------------------------------
 
 
@@ -439,11 +407,6 @@ def arguments_of(target: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) ->
     return dict(zip((a.name for a in target._schema.arguments), args, strict=False)) | dict(kwargs)
 
 
-def version_of(value: torch.Tensor) -> int:
-    """Return how often autograd has noticed a write to a tensor, or to what shares its memory."""
-    return int(value._version)
-
-
 def is_mutable(target: Any) -> bool:
     """Whether an operator writes to its arguments."""
     return bool(target._schema.is_mutable)
@@ -459,43 +422,6 @@ def has_scalar_operand(func: Any, args: Sequence[Any]) -> bool:
         and isinstance(args[kinds.index(False)], int | float | complex)
         and all(str(a.type) == "Tensor" for a in func._schema.arguments[:2])
     )
-
-
-def evaluated_node() -> tuple[str, int] | None:
-    """Return which derivative the engine evaluates, or has evaluated last; None outside.
-
-    The node itself must not be kept: it keeps what it saved.
-    """
-    node = current_node()
-    return None if node is None else (node.name(), node._sequence_nr())
-
-
-def current_node_number() -> int | None:
-    """Return the number of the autograd node that is evaluated, in the order they were made.
-
-    None outside of a backward pass, and of a node that accumulates a gradient, which has none.
-    """
-    node = evaluated_node()
-    return None if node is None or node[1] >= 2**63 else node[1]
-
-
-def checkpoint_calls_replaced(generator: Any, function: Any) -> AbstractContextManager[None]:
-    """Return a context in which ``checkpoint`` calls others, without and with reentry."""
-    module = torch.utils.checkpoint
-    return attributes_replaced({
-        (module, "_checkpoint_without_reentrant_generator"): generator,
-        (module, "CheckpointFunction"): function,
-    })  # fmt: skip
-
-
-def is_enabled(context: torch.autocast) -> bool:
-    """Whether a context of autocast is one, and does not end another one."""
-    return bool(context._enabled)
-
-
-def saved_by(node: Any, target: Any, place: int) -> Any:
-    """Return an argument that an autograd node exposes as saved (``_saved_*``), or None."""
-    return getattr(node, f"_saved_{target._schema.arguments[place].name}", None)
 
 
 def written_by(target: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -540,3 +466,80 @@ def operator_name(target: Any) -> str | None:
 def packet_of(node: fx.Node) -> Callable[..., Any] | None:
     """Return the overload packet of a node's operator, the key of FLOP counts, or None."""
     return getattr(node.target, "_overloadpacket", None)
+
+
+# Autograd and modules ----------------------------------------------------------------------------
+
+
+def evaluated_node() -> tuple[str, int] | None:
+    """Return which derivative the engine evaluates, or has evaluated last; None outside.
+
+    The node itself must not be kept: it keeps what it saved.
+    """
+    node = current_node()
+    return None if node is None else (node.name(), node._sequence_nr())
+
+
+def current_node_number() -> int | None:
+    """Return the number of the autograd node that is evaluated, in the order they were made.
+
+    None outside of a backward pass, and of a node that accumulates a gradient, which has none.
+    """
+    node = evaluated_node()
+    return None if node is None or node[1] >= 2**63 else node[1]
+
+
+def saved_by(node: Any, target: Any, place: int) -> Any:
+    """Return an argument that an autograd node exposes as saved (``_saved_*``), or None."""
+    return getattr(node, f"_saved_{target._schema.arguments[place].name}", None)
+
+
+def version_of(value: torch.Tensor) -> int:
+    """Return how often autograd has noticed a write to a tensor, or to what shares its memory."""
+    return int(value._version)
+
+
+def is_view(value: torch.Tensor) -> bool:
+    """Whether autograd tracks a tensor as a view of another one."""
+    return bool(value._is_view())
+
+
+def has_post_accumulate_hooks(source: Any) -> bool:
+    """Whether a tensor has hooks on its ``.grad`` (``register_post_accumulate_grad_hook``)."""
+    return bool(getattr(source, "_post_accumulate_grad_hooks", None))
+
+
+def apply_gradient_hooks(value: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """Apply a tensor's own gradient hooks to its gradient, as autograd would."""
+    for hook in (value._backward_hooks or {}).values():
+        made = hook(gradient)
+        gradient = gradient if made is None else made
+    return gradient
+
+
+def own_buffers(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
+    """Return a module's own buffer dict, by local name; writing to it replaces buffers."""
+    buffers: dict[str, torch.Tensor | None] = module._buffers
+    return buffers
+
+
+def compiled_module_name(model: torch.nn.Module) -> str | None:
+    """Return the name of an already compiled module, "" for the model itself; None if none is."""
+    for name, module in model.named_modules():
+        if "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None):
+            return str(name)
+    return None
+
+
+def checkpoint_calls_replaced(generator: Any, function: Any) -> AbstractContextManager[None]:
+    """Return a context in which ``checkpoint`` calls others, without and with reentry."""
+    module = torch.utils.checkpoint
+    return attributes_replaced({
+        (module, "_checkpoint_without_reentrant_generator"): generator,
+        (module, "CheckpointFunction"): function,
+    })  # fmt: skip
+
+
+def is_enabled(context: torch.autocast) -> bool:
+    """Whether a context of autocast is one, and does not end another one."""
+    return bool(context._enabled)
