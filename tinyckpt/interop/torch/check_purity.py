@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -77,7 +78,7 @@ def joint_of_module(model: nn.Module, args: Sequence[Any]) -> JointGraph:
         changing = [*joint.gradient_of, *map(joint.inputs.get, joint.mutations)]
         varying = {each[1] for each in changing if each and each[0] != "argument"}
         try:
-            again, _ = exported(model, args, CallBefore(model, varying))
+            again, _ = exported(model, args, partial(call_before, model, varying))
         except GraphError as error:
             raise GraphError(
                 f"{name}: its forward changes {changed}, and cannot be captured after it: {error}"
@@ -99,37 +100,30 @@ def joint_of_module(model: nn.Module, args: Sequence[Any]) -> JointGraph:
 # The previous call -------------------------------------------------------------------------------
 
 
-class CallBefore:
-    """Simulates the previous training step: calls the model on copies of all that varies.
+def call_before(model: nn.Module, varying: set[str], args: Sequence[Any], now: Tensors) -> None:
+    """Simulate the previous training step: call the model on copies of all that varies.
 
-    Attributes:
+    Parameters and buffers are put back afterwards.
+
+    Args:
         model: the model to call.
         varying: the names of parameters and buffers that differ between steps.
+        args: the arguments of forward.
+        now: parameters and buffers under all their names.
     """
-
-    def __init__(self, model: nn.Module, varying: set[str]) -> None:
-        self.model, self.varying = model, varying
-
-    def __call__(self, args: Sequence[Any], now: Tensors) -> None:
-        """Call the model on copies; put parameters and buffers back afterwards.
-
-        Args:
-            args: the arguments of forward.
-            now: parameters and buffers under all their names.
-        """
-        copies: dict[int, torch.Tensor] = {}
-        with fx.traceback.annotate({BEFORE: True}):
-            for name, value in now.items():
-                if name in self.varying and id(value) not in copies:
-                    copies[id(value)] = value.clone()
-            ObjectState(self.model).replace(copies)
-            self.model(*map_tensors(lambda value: value.clone(), tuple(args)))
-        back = {id(copies[id(value)]): value for value in now.values() if id(value) in copies}
-        ObjectState(self.model).replace(back)
-        for name, _ in list(self.model.named_buffers(remove_duplicate=False)):
-            path, _, key = name.rpartition(".")
-            if name in now:  # forward may have assigned a new tensor
-                setattr(self.model.get_submodule(path), key, now[name])
+    copies: dict[int, torch.Tensor] = {}
+    with fx.traceback.annotate({BEFORE: True}):
+        for name, value in now.items():
+            if name in varying and id(value) not in copies:
+                copies[id(value)] = value.clone()
+        ObjectState(model).replace(copies)
+        model(*map_tensors(lambda value: value.clone(), tuple(args)))
+    back = {id(copies[id(value)]): value for value in now.values() if id(value) in copies}
+    ObjectState(model).replace(back)
+    for name, _ in list(model.named_buffers(remove_duplicate=False)):
+        path, _, key = name.rpartition(".")
+        if name in now:  # forward may have assigned a new tensor
+            setattr(model.get_submodule(path), key, now[name])
 
 
 # Value numbering ---------------------------------------------------------------------------------
@@ -226,10 +220,9 @@ def name_of(found: Any, what: Any, state: ObjectState) -> str:
         if state.origins[id(origin)] is None:  # the pair of the model and its arguments
             parts.append("" if isinstance(found, nn.Module) else "args")
             break
-        if isinstance(origin, type | FunctionType):
-            parts += parts_in(origin, found)
-            break
         parts += parts_in(origin, found)
+        if isinstance(origin, type | FunctionType):
+            break
         found = origin
     return ".".join(part for part in reversed(parts) if part and part not in REGISTERED)
 
