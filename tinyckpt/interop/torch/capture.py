@@ -322,35 +322,26 @@ def on_cpu(value: torch.Tensor, mode: Any) -> torch.Tensor:
         return made.requires_grad_(value.requires_grad)
 
 
-class Rerun(fx.Interpreter):  # type: ignore[misc]
-    """FX interpreter that re-evaluates a graph on FakeTensors and records each node's value.
+def values_of(graph: fx.GraphModule) -> dict[fx.Node, Any]:
+    """Re-evaluate a graph on FakeTensors; values alias storages as real tensors would.
 
     Alias analysis reads storages, not operator schemas, since schemas do not declare all views.
     """
-
-    def __init__(self, graph: fx.GraphModule) -> None:
-        super().__init__(graph, garbage_collect_values=False)
-
-    def run_node(self, n: fx.Node) -> Any:
-        if n.op == "placeholder":
-            return n.meta.get("val")  # None for a number, a constant of the graph
-        return super().run_node(n)
-
-
-def values_of(graph: fx.GraphModule) -> dict[fx.Node, Any]:
-    """Re-evaluate a graph on FakeTensors; values alias storages as real tensors would."""
     nodes = [node for node in graph.graph.nodes if node.op != "output"]
     mode = mode_of(x for node in nodes for x in tree_leaves(node.meta.get("val")))
     if mode is None:
         raise GraphError("the joint graph computes no tensor")
-    rerun = Rerun(graph)
+    interpreter = fx.Interpreter(graph, garbage_collect_values=False)
+    values = interpreter.env
     with mode, torch.no_grad():
         for node in nodes:
-            if node.op == "get_attr":
-                rerun.env[node] = mode.from_tensor(rerun.fetch_attr(str(node.target)))
+            if node.op == "placeholder":
+                values[node] = node.meta.get("val")  # None for a number, a constant of the graph
+            elif node.op == "get_attr":
+                values[node] = mode.from_tensor(attribute_of(graph, node))
             else:
-                rerun.env[node] = rerun.run_node(node)
-    return dict(rerun.env)
+                values[node] = interpreter.run_node(node)
+    return dict(values)
 
 
 def storage_of(value: Any) -> tuple[int, int] | None:
