@@ -63,8 +63,8 @@ def settings_of(path: str) -> dict[str, Any]:
     """
     expected = "expected the config.json of a model"
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        settings = json.loads(text, object_hook=number_or_object)
+        document = Path(path).read_bytes().decode()
+        settings = json.loads(document, object_hook=number_or_object)
     except (OSError, ValueError, RecursionError) as error:
         text = error.strerror if isinstance(error, OSError) else f"no JSON: {error}"
         raise GraphError(f"{path}: {text}; {expected}") from None
