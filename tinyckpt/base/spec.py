@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -15,6 +16,7 @@ from tinyckpt.base.tree import Tree, leaves
 DTYPES = (
     "float16", "float32", "float64", "bool", "int8", "int16", "int32", "int64", "uint8", "bfloat16",
 )  # fmt: skip
+INTEGERS = (int, np.integer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,11 @@ class Spec:
     dtype: np.dtype[Any]
 
     def __init__(self, shape: int | tuple[int, ...], dtype: Any = "float64") -> None:
-        extents = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
-        if any(not isinstance(n, int | np.integer) or n < 0 for n in extents):
-            raise GraphError(f"shape {shape!r}: every dimension must be a non-negative integer")
-        object.__setattr__(self, "shape", tuple(int(n) for n in extents))
+        extents = (shape,) if isinstance(shape, INTEGERS) else tuple(shape)
+        for n in extents:
+            if not isinstance(n, INTEGERS) or n < 0:
+                raise GraphError(f"shape {shape!r}: every dimension must be a non-negative integer")
+        object.__setattr__(self, "shape", tuple(map(int, extents)))
         object.__setattr__(self, "dtype", checked_dtype(dtype))
 
     @property
@@ -59,9 +62,15 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
         raise GraphError(f"{dtype} needs ml_dtypes: pip install 'tinyckpt[bfloat16]'") from error
     except (TypeError, ValueError, SyntaxError) as error:
         raise GraphError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}") from error
-    if resolved.name not in DTYPES or not resolved.isnative:
+    if not is_supported(resolved):
         raise GraphError(f"unsupported dtype {resolved}; expected one of {', '.join(DTYPES)}")
     return resolved
+
+
+@cache  # NumPy composes the name of a dtype in Python; each value of a graph has one
+def is_supported(dtype: np.dtype[Any]) -> bool:
+    """Return whether values may have a dtype: one of ``DTYPES``, in this machine's byte order."""
+    return dtype.name in DTYPES and dtype.isnative
 
 
 def weak_float(tree: Tree) -> np.dtype[Any]:
