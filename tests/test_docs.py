@@ -166,9 +166,9 @@ def test_code_of_page_torch_runs(
     assert run_torch_page("", ADVICE, tmp_path, monkeypatch, capsys) == set()
 
 
-# Of the guide's model what the part about plans is run on in CI: layers, length and vocabulary, so
-# that the budgets on the page are too small for a plain step, and large enough for a plan.
-SMALLER = {"layers": 2, "length": 512, "vocabulary": 500}
+# Of the guide's model what the part about plans is run on in CI: of such a length that the budgets
+# on the page are too small for a plain step, and large enough for a plan.
+SMALLER = {"layers": 1, "width": 64, "heads": 2, "length": 1024, "vocabulary": 500}
 AS_IS: dict[str, int] = {}
 
 
@@ -188,7 +188,7 @@ def test_code_of_page_torch_about_plans_runs(
     from docs import my_model
 
     if model:
-        defaults = (model["layers"], *my_model.GPT.__init__.__defaults__[1:])
+        defaults = (model["layers"], model["width"], model["heads"])
         monkeypatch.setattr(my_model.GPT.__init__, "__defaults__", defaults)
         monkeypatch.setattr(my_model, "LENGTH", model["length"])
         monkeypatch.setattr(my_model, "VOCABULARY", model["vocabulary"])
