@@ -251,15 +251,22 @@ def test_page_respects_reduced_motion(tmp_path: Path, open_page: Open) -> None:
 
 @pytest.mark.long
 @pytest.mark.browser
-def test_page_handles_a_hundred_thousand_steps(player: Player) -> None:
-    traces = [tc.replay(tc.plan(tc.networks.chain(4_000), "revolve", slots=4))]
+@pytest.mark.parametrize(
+    ("layers", "least", "step"),
+    [
+        (1_200, 20_000, 17_777),  # more than a page has a program for
+        pytest.param(4_000, 100_000, 77_777, marks=pytest.mark.nightly),
+    ],
+)
+def test_page_handles_many_steps(layers: int, least: int, step: int, player: Player) -> None:
+    traces = [tc.replay(tc.plan(tc.networks.chain(layers), "revolve", slots=4))]
     count = len(traces[0].steps)
-    assert count > 100_000
-    page = player(traces, "#step=77777", view="graph")
-    assert page.evaluate(TICK) == 77777
+    assert count > least
+    page = player(traces, f"#step={step}", view="graph")
+    assert page.evaluate(TICK) == step
     plan = overview(traces[0].graph)
-    assert page.evaluate(LOOKS) == [list(map(str, looks_at(traces[0], plan, 77777)))]
-    assert page.inner_text("#steps .row.current").replace("\u2009", "").startswith("77777")
+    assert page.evaluate(LOOKS) == [list(map(str, looks_at(traces[0], plan, step)))]
+    assert page.inner_text("#steps .row.current").replace("\u2009", "").startswith(str(step))
     assert "left out" in page.inner_text("#no-program")
     page.keyboard.press("End")
     assert page.evaluate(LOOKS) == [list(map(str, looks_at(traces[0], plan, count - 1)))]
