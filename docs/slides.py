@@ -59,6 +59,7 @@ def wrapped() -> tc.Trace:
     return tc.replay(tc.plan(tc.networks.chain(50), "retain", keep=[]))
 
 
+@cache
 def facts() -> dict[str, Any]:
     """Return the numbers on the slides."""
     four = traced(4, "store_all")
@@ -102,11 +103,16 @@ def curve(path: Path, *traces: tc.Trace, title: Any = None) -> None:
     viz.timeline(list(traces), path, width=WIDTH if len(traces) == 1 else 1.4 * WIDTH, title=title)
 
 
+@cache
+def frontier() -> Any:
+    """Return the frontier of the chain."""
+    return tc.frontier(tc.networks.chain(LAYERS), nodes=True)
+
+
 def frontier_chart(path: Path) -> None:
     """Write the frontier of the chain, with three policies on it."""
-    found = tc.frontier(tc.networks.chain(LAYERS), nodes=True)
     traces = [traced(LAYERS, policy) for policy in POLICIES]
-    viz.frontier(found, path, traces=traces, width=1.5 * WIDTH)
+    viz.frontier(frontier(), path, traces=traces, width=1.5 * WIDTH)
 
 
 def chart(height: float) -> tuple[Figure, Any]:
