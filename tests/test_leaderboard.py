@@ -709,6 +709,7 @@ def test_schedules_of_our_own_instances_are_collected(
     assert difference.shipped() == {("late", 100): {"mine": STORE_ALL, "tinyckpt": DROPPED}}
 
 
+@pytest.mark.long
 def test_shipped_schedules_are_those_of_the_legal_cells_of_our_own_instances() -> None:
     board = report.Board(json.loads(report.RESULT.read_text(encoding="utf-8")))
     legal = {

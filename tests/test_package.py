@@ -49,6 +49,7 @@ def sdist(distributions: Path) -> Path:
 # What is in them ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_wheel_holds_the_packages_and_what_their_commands_copy(wheel: Path) -> None:
     held = names(wheel)
     scripts = {path.name for path in (ROOT / "lessons").glob("[0-9]*.py")}

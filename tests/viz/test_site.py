@@ -111,6 +111,7 @@ def test_every_extra_is_documented() -> None:
     assert len(said) == len(set(said))
 
 
+@pytest.mark.long
 def test_files_of_the_configuration_are_found_from_any_directory(
     docs: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

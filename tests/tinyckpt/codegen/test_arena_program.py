@@ -88,6 +88,7 @@ def test_random_views_give_the_same_bits_in_an_arena(graph: tc.TrainingGraph, po
     require_equal_programs(tc.plan(graph, policy), random_arguments(graph))
 
 
+@pytest.mark.long
 @given(graphs_with_updates(), st.sampled_from(POLICIES))
 def test_random_updates_give_the_same_bits_in_an_arena(
     case: tuple[tc.TrainingGraph, tuple[Any, ...]], policy: str

@@ -234,6 +234,7 @@ def test_search_ends_at_capacity() -> None:
     assert assign_offsets(*columns, capacity=height).nbytes <= height
 
 
+@pytest.mark.long
 def test_search_ends_at_the_deadline() -> None:
     random = np.random.default_rng(2)
     starts = random.integers(0, 40_000, 40_000)
@@ -314,6 +315,7 @@ def test_solver_comes_before_the_search_of_few_blocks_only(
     assert calls == expected
 
 
+@pytest.mark.long
 def test_two_ended_ejection_search_piles_what_lives_to_the_end_below_the_top() -> None:
     random = np.random.default_rng(5)
     starts = random.integers(0, 200, 120)

@@ -85,7 +85,11 @@ def test_compiled_chain_evaluations_equal_closed_form(n: int, policy: str) -> No
 
 @pytest.mark.parametrize(
     ("policy", "evaluations", "peak"),
-    [("store_all", 1, 1), ("recompute_all", 2, 0), ("sqrt_n", 1, 0.5)],
+    [
+        ("store_all", 1, 1),
+        pytest.param("recompute_all", 2, 0, marks=pytest.mark.long),
+        ("sqrt_n", 1, 0.5),
+    ],
 )
 def test_growth_exponents_equal_published(policy: str, evaluations: float, peak: float) -> None:
     sizes = [8, 16, 32, 64, 128, 256, 512]
@@ -165,6 +169,7 @@ def test_numpy_memory_equals_trace() -> None:
             assert peak == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("layers", "peak", "recomputations"),
     [

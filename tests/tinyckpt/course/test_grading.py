@@ -204,6 +204,7 @@ def test_files_for_pytest_grade_each_task(teacher: Path, tmp_path: Path) -> None
         assert_task(tmp_path / "part_0.py", "0.9")
 
 
+@pytest.mark.long
 def test_notebooks_for_nbgrader_have_a_graded_cell_per_task(
     teacher: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,7 +31,7 @@ def test_each_puzzle_is_solved_at_its_optimum(number: int) -> None:
     assert "it is " in result.why
 
 
-@pytest.mark.parametrize("number", [2, 3, 4, 10, 11])
+@pytest.mark.parametrize("number", [2, 3, 4, pytest.param(10, marks=pytest.mark.long), 11])
 def test_optimum_is_certified_by_the_planner(number: int) -> None:
     puzzle = PUZZLES[number]
     unit = puzzle.memory if puzzle.memory == "nodes" else ""

@@ -219,6 +219,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL is of POSIX")
 def test_killed_process_leaves_no_file(tmp_path: Path) -> None:
     process = subprocess.Popen(
@@ -277,6 +278,7 @@ while True:
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name != "posix", reason="such limits are of POSIX")
 def test_file_size_limit_raises_backend_error(tmp_path: Path) -> None:
     # 16,000 of 20,000 bytes are taken: seven values of 512 bytes have room, the eighth has not.

@@ -115,6 +115,7 @@ def test_illegal_options_are_refused(tmp_path: Path) -> None:
         viz.memory_map(schedule, tmp_path / "map.svg", theme="sepia")
 
 
+@pytest.mark.long
 def test_several_plans_are_beside_each_other_on_one_scale(tmp_path: Path) -> None:
     planned = plan_of()
     caching = reserved(planned.schedule)

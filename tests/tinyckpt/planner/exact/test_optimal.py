@@ -354,6 +354,7 @@ def test_optimal_policy_on_residual_network_matches_known_optima(
         assert peak_of(schedule, costs) <= budget
 
 
+@pytest.mark.long
 def test_optimal_policy_with_view_of_multi_output_operator_is_within_budget() -> None:
     graph = vgg16(batch_normed=True)
     costs = flops(graph)
