@@ -127,18 +127,19 @@ class BlockBackward:
             runs: upper limit of the number of runs, approximately.
         """
         sequences = [self.sequence, sorted(self.sequence, key=lambda i: built[self.own[i]])]
+        runs = min(MAX_EVICTION_RUNS, runs // (len(sequences) * len(BLOCK_HEURISTICS)))
         given = list(range(LIVE_IN_OPERATORS))
+        if sequences[0] == sequences[1]:
+            del sequences[1]
         for sequence, score in product(sequences, BLOCK_HEURISTICS):
             most = 2 * budget
-            for _ in range(
-                min(MAX_EVICTION_RUNS, runs // (len(sequences) * len(BLOCK_HEURISTICS)))
-            ):
+            for _ in range(runs):
+                eviction = Eviction(self.problem, most, score, [*given, *sequence])
                 try:
-                    order = Eviction(self.problem, most, score, [*given, *sequence]).run()
+                    order = eviction.run()
                 except BudgetError:
                     break
                 if min(order[LIVE_IN_OPERATORS:], default=LIVE_IN_OPERATORS) < LIVE_IN_OPERATORS:
                     break  # it would read a live-in value that was evicted
-                peak = self.problem.peak(order)
-                yield [self.own[i] for i in order[LIVE_IN_OPERATORS:]], peak
-                most = peak * BUDGET_SHRINK[0] // BUDGET_SHRINK[1]
+                yield [self.own[i] for i in order[LIVE_IN_OPERATORS:]], eviction.peak
+                most = eviction.peak * BUDGET_SHRINK[0] // BUDGET_SHRINK[1]

@@ -25,7 +25,7 @@ from tinyckpt.core.cuts import separators
 from tinyckpt.core.graph import Graph, producer_of
 from tinyckpt.planner.heuristics.eviction_heuristics import Score
 from tinyckpt.planner.heuristics.eviction_queue import LazyQueue, LinearScan
-from tinyckpt.planner.model.liveness import Problem, views_of
+from tinyckpt.planner.model.liveness import Problem
 
 NEVER = 1 << 60  # position of the next use of a result of the graph: beyond any sequence
 # Evaluations per operator of the sequence, after which a run is taken to be thrashing and given up:
@@ -54,6 +54,7 @@ class Eviction:
         weighty: for each value, whether it is resident and its storage is not empty.
         computed: for each operator, whether it has been evaluated at least once.
         cost_limit: accumulated cost beyond which the run is given up.
+        peak: peak memory of the order that ``run`` returns, as ``Problem.peak`` counts it.
         highest: peak memory so far. With any budget down to this one, the run is the same, or fails
             the same way.
 
@@ -79,18 +80,11 @@ class Eviction:
         self.problem, self.budget, self.score, self.deadline = problem, budget, score, deadline
         self.cost_limit = cost_limit
         self.sequence = list(range(len(graph.operators)) if sequence is None else sequence)
-        source = [node.is_source for node in graph.data]
-        self.inputs = [
-            [data for data in dict.fromkeys(operator.inputs) if not source[data]]
-            for operator in graph.operators
-        ]
-        self.outputs = [operator.outputs for operator in graph.operators]
-        self.consumers = graph.consumers
-        self.producer = [-1 if node.producer is None else node.producer for node in graph.data]
-        self.cost = [float(cost) for cost in problem.costs.operators]
-        self.workspace = problem.costs.workspace
-        self.root, self.views, self.size = problem.root, views_of(problem), problem.size.tolist()
-        self.sizes: Integers = problem.size[problem.root]
+        lists = problem.lists
+        self.inputs, self.outputs, self.producer = lists.inputs, lists.outputs, lists.producer
+        self.consumers, self.root, self.views = graph.consumers, problem.root, lists.views
+        self.cost, self.workspace, self.size = lists.cost, problem.costs.workspace, lists.size
+        self.sizes: Integers = lists.sizes
         self.order: list[int] = []
         self.position = 0
         self.clock = 0.0
@@ -98,7 +92,7 @@ class Eviction:
         self.last_access = np.frombuffer(self._last_access)
         self.resident = bytearray(len(graph.data))
         self.computed = bytearray(len(graph.operators))
-        self.live = self.highest = 0
+        self.live = self.highest = self.peak = 0
         self.weighty = bytearray(len(graph.data))
         self._holders = [0] * len(graph.data)  # resident values of each storage, by its root
         self._locks = [0] * len(graph.data)
@@ -161,10 +155,11 @@ class Eviction:
                     raise BudgetError(
                         f"cost above {self.cost_limit:g} after {len(order)} evaluations"
                     )
-        if (peak := self.problem.peak(self.order)) > self.budget:
+        self.peak = self.problem.peak(self.order)
+        if self.peak > self.budget:
             # A view may keep an old block alive while its base is recomputed: two blocks for a
             # while.
-            raise BudgetError(f"the peak is {peak}, and the budget is {self.budget}")
+            raise BudgetError(f"the peak is {self.peak}, and the budget is {self.budget}")
         return self.order
 
     def _advance(self, target: int) -> None:
