@@ -43,10 +43,10 @@ def challenge(
     >>> import tinyckpt as tc
     >>> chain = tc.networks.chain(16)
     >>> for keep in (["f8"], ["f4", "f8", "f12"], ["f3", "f7", "f11", "f14"]):
-    ...     print(challenge(tc.plan(chain, "retain", keep=keep), "7 nodes"))
-    3 nodes too much: the optimum within 7 nodes takes 44 evaluations
-    1 node too much: the optimum within 7 nodes takes 44 evaluations
-    the optimum: nothing within 7 nodes takes less than 44 evaluations
+    ...     print(challenge(tc.plan(chain, "retain", keep=keep), "7 values"))
+    3 values too much: the optimum within 7 values takes 44 evaluations
+    1 value too much: the optimum within 7 values takes 44 evaluations
+    the optimum: nothing within 7 values takes less than 44 evaluations
     """
     trace = replay(schedule)
     graph = schedule.graph

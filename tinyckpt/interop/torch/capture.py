@@ -398,6 +398,11 @@ def arguments_of(target: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) ->
     return dict(zip((a.name for a in target._schema.arguments), args, strict=False)) | dict(kwargs)
 
 
+def returns_operands(target: Any) -> bool:
+    """Whether results of an operator may be in the memory of its operands."""
+    return any(result.alias_info is not None for result in target._schema.returns)
+
+
 def is_mutable(target: Any) -> bool:
     """Whether an operator writes to its arguments."""
     return bool(target._schema.is_mutable)

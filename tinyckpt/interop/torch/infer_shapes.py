@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from tinyckpt.interop.torch.capture import FakeTensor, address_of
+from tinyckpt.interop.torch.capture import FakeTensor, address_of, returns_operands
 from tinyckpt.interop.torch.pytrees import tree_leaves
 from tinyckpt.interop.torch.versions import private_attribute
 
@@ -84,9 +84,8 @@ def depends_on_places(func: Any) -> bool:
 
     Results in new memory do not. Steps of a recurrent network differ in nothing else.
     """
-    is_new = all(result.alias_info is None for result in func._schema.returns)
     is_relative = func.overloadpacket in RELATIVE and func is not aten.view.dtype
-    return not (is_new or is_relative)
+    return returns_operands(func) and not is_relative
 
 
 def describe(mode: Any, value: Any, call: list[Any], placed: bool = True) -> bool:
