@@ -78,6 +78,31 @@ def test_saved_values_of_dropped_graph_are_freed_with_it(
     assert abs(misses(step, x)) <= ONE
 
 
+# Autograd keeps the factor, eight bytes, until the gradient of the view has been scaled.
+WRITES: dict[str, Callable[[Tensor], Tensor]] = {
+    "rows": lambda h: h[:2].mul_(2),
+    "row, then all": lambda h: h[0].div_(3) if h.mul_(2) is h else h,
+    "flat": lambda h: h.view(-1).mul_(0.5),
+    "transposed": lambda h: h.transpose(0, 1).div_(3),
+    "view of a view": lambda h: h.view(-1)[::2].mul_(2),
+    "added to": lambda h: h[1].add_(1),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_view_that_is_written_to_is_never_predicted_below(
+    write: Callable[[Tensor], Tensor],
+) -> None:
+    def scaled(h: Tensor) -> Tensor:
+        h = h.sin()
+        write(h)
+        return h
+
+    x = torch.randn(4, 100, 10, requires_grad=True)
+    model = Step(lambda h: (scaled(h).exp() * 2).square().sum() + scaled(scaled(h)).sum())
+    assert 0 <= misses(model, x) <= ONE
+
+
 ROWS, PLACES = torch.randint(0, 400, (900,)), torch.randint(0, 10, (400, 10))
 # Their derivatives put gradients into zeros, in place; or sum what they have made themselves.
 DERIVATIVES: dict[str, Callable[[Tensor], Tensor]] = {

@@ -500,6 +500,13 @@ def is_view(value: torch.Tensor) -> bool:
     return bool(value._is_view())
 
 
+def base_of(view: torch.Tensor) -> torch.Tensor:
+    """Return the tensor that a view shares its memory with, itself no view."""
+    base = view._base
+    assert base is not None  # autograd tracks it as a view
+    return base
+
+
 def has_post_accumulate_hooks(source: Any) -> bool:
     """Whether a tensor has hooks on its ``.grad`` (``register_post_accumulate_grad_hook``)."""
     return bool(getattr(source, "_post_accumulate_grad_hooks", None))

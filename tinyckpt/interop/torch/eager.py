@@ -36,6 +36,7 @@ from tinyckpt.interop.torch.capture import (
     DispatchMode,
     FakeMode,
     address_of,
+    base_of,
     current_node,
     current_node_number,
     evaluated_node,
@@ -64,6 +65,7 @@ SCATTERS = {
     torch.ops.aten.scatter.src, torch.ops.aten.scatter.value, torch.ops.aten.index_put.default,
     torch.ops.aten.masked_scatter.default, torch.ops.aten.put.default,
 }  # fmt: skip
+READS_FACTOR = {torch.ops.aten.mul_.Tensor, torch.ops.aten.div_.Tensor}  # their derivatives do
 NEVER = 2**62  # sentinel: an event number after all others
 
 
@@ -501,15 +503,22 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
     def note_scalar(self, func: Any, args: Any, result: Any, now: int) -> None:
         """Record the tensor that autograd makes of a Python number and saves without hooks."""
         value = result()
-        # A view that was written to makes its grad_fn on first access, under a lock that the
-        # caller may hold right now (deadlock); its number, of eight bytes, is left out.
-        node = None if value is None or is_view(value) else value.grad_fn
+        if value is None or not self.on_cpu:
+            return
         place = next(place for place, x in enumerate(args) if not isinstance(x, torch.Tensor))
-        saved = saved_by(node, func, place)
-        if node is None or not isinstance(saved, torch.Tensor) or not self.on_cpu:
+        if is_view(value):
+            # Written to, it makes its grad_fn on first access, under a lock that the caller may
+            # hold right now (deadlock). That of its base stands, but exposes nothing as saved.
+            node = base_of(value).grad_fn if func in READS_FACTOR else None
+            nbytes = 16 if isinstance(args[place], complex) else 8
+        else:
+            node = value.grad_fn
+            saved = saved_by(node, func, place)
+            nbytes = saved.untyped_storage().nbytes() if isinstance(saved, torch.Tensor) else 0
+        if node is None or not nbytes:
             return
         # While the operator runs, the number is part of its workspace.
-        made = Storage(saved.untyped_storage().nbytes(), 0, now + 1)
+        made = Storage(nbytes, 0, now + 1)
         self.numbers.append(made)
 
         def gone(*gradients: Any) -> None:
