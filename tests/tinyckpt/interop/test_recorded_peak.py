@@ -1,6 +1,7 @@
 """The peak of a recorded step is the allocator's to the byte: sums of gradients, random steps."""
 
 import random
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch import infer_shapes
+from tinyckpt.interop.torch import eager, infer_shapes
 from tinyckpt.interop.torch.capture import FakeMode
 
 ONE = 8  # bytes: the number 1 with which backward begins
@@ -145,6 +146,18 @@ def test_shapes_that_follow_from_integers_passed_in_are_known() -> None:
     edges = torch.randint(0, 200, (2, 900))
     edges[1, ::3] = edges[0, ::3]
     assert abs(misses(Graph(), torch.randn(200, 16), edges)) <= ONE
+
+
+def test_step_of_many_operators_says_so_before_it_takes_minutes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(eager, "MANY", 20)
+    x = torch.randn(4, requires_grad=True)
+    loops = [Step(lambda h, n=n: sum((h * i for i in range(n)), h).sum()) for n in (2, 20)]
+    with warnings.catch_warnings(action="error"):
+        tct.estimate(loops[0], x)
+    with pytest.warns(UserWarning, match="Step: forward evaluates 42 operators and saved values"):
+        tct.estimate(loops[1], x)
 
 
 def test_attention_with_weights_returned() -> None:

@@ -22,6 +22,7 @@ from functools import partial
 from inspect import currentframe
 from operator import itemgetter
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -66,6 +67,7 @@ SCATTERS = {
     torch.ops.aten.masked_scatter.default, torch.ops.aten.put.default,
 }  # fmt: skip
 READS_FACTOR = {torch.ops.aten.mul_.Tensor, torch.ops.aten.div_.Tensor}  # their derivatives do
+MANY = 20_000  # events of a forward pass, a minute of recording or more
 NEVER = 2**62  # sentinel: an event number after all others
 
 
@@ -345,13 +347,21 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
                 )
             stack.enter_context(self)
             torch.clear_autocast_cache()
-            before = random_states()
+            before, start = random_states(), perf_counter()
             with hooks:
                 loss = model(*given)
-            now = random_states()
+            now, seconds = random_states(), perf_counter() - start
             self.drawn = tuple(what for what, state in now.items() if state != before[what])
             torch.clear_autocast_cache()
             self.forward = self.clock
+            if self.saving and self.forward > MANY:
+                warnings.warn(
+                    f"{type(model).__name__}: forward evaluates {self.forward:,} operators and "
+                    f"saved values, and was recorded in {seconds:.0f} s; the rest of the step "
+                    "takes some four times as long. A loop of Python over a sequence does that: "
+                    "a shorter one takes less",
+                    stacklevel=2,
+                )
             if self.saving:
                 with autocast_disabled():
                     loss_of(loss, type(model).__name__).backward()
