@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from itertools import islice
 from typing import Any
 
 from tinyckpt.base.dtypes import wide
@@ -198,7 +199,7 @@ def weight_vjp_bytes(
     part, _ = trimmed_weight(weight, x, y, stride, padding, dilation)
     count, apart = windows.row_products(y.shape, part.shape, stride, dilation, y.dtype)
     plan = windows.convolution_blocks(y.shape, part.shape, groups, y.dtype, count, apart)
-    several = builtins.sum(1 for _ in plan) > 1
+    several = len(list(islice(plan, 2))) > 1
     return (
         block_bytes(y, part, groups, count, apart)
         + (working_bytes(part) // count if several else 0)

@@ -197,12 +197,8 @@ def blocks(
     rows, counts of both).
     """
     fitting = max(1, (BLOCK_BYTES - fixed_bytes) // row_bytes)
-    if fitting >= rows:
-        image_parts, row_parts = even_parts(images, min(fitting // rows, most)), [slice(0, rows)]
-    else:
-        image_parts, row_parts = even_parts(images, 1), list(even_parts(rows, fitting))
-    for part in image_parts:
-        for band in row_parts:
+    for part in even_parts(images, max(1, min(fitting // rows, most))):
+        for band in even_parts(rows, min(fitting, rows)):
             yield part, band, (part.stop - part.start, band.stop - band.start)
 
 

@@ -34,6 +34,12 @@ def test_parameters_and_multiply_adds_equal_published(
     assert sum(o.flops for o in products) == 2 * macs + biases
 
 
+@pytest.mark.parametrize("name", SHAPES)
+def test_blocks_of_any_batch_are_not_visited_to_build_a_graph(name: str) -> None:
+    small, large = SHAPES[name](batch=8), SHAPES[name](batch=8 * 10**9)
+    assert [o.name for o in large.operators] == [o.name for o in small.operators]
+
+
 def test_unet_parameters_equal_paper() -> None:
     graph = unet()
     assert sum(n.spec.size for n in graph.data if n.role == "parameter") == 31_030_658
