@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -31,7 +32,7 @@ class Spec:
     dtype: np.dtype[Any]
 
     def __init__(self, shape: int | tuple[int, ...], dtype: Any = "float64") -> None:
-        extents = (shape,) if isinstance(shape, INTEGERS) else tuple(shape)
+        extents = tuple(shape) if isinstance(shape, Iterable) else (shape,)
         for n in extents:
             if not isinstance(n, INTEGERS) or n < 0:
                 raise GraphError(f"shape {shape!r}: every dimension must be a non-negative integer")

@@ -19,7 +19,7 @@ from tinyckpt.networks.transformer_blocks import (
     apply_layer_norm,
     block_specs,
     blocks,
-    check_widths,
+    head_count,
     make_dropout,
     with_seed,
 )
@@ -113,9 +113,9 @@ def bert(
     for language understanding", arXiv 1810.04805.
     """
     title = f"{title}:{layers}x{width}"
-    heads = max(width // 64, 1) if heads is None else heads
-    check_widths(title, width, heads, layers=layers, length=length, batch=batch, types=types,
-                 vocabulary=vocabulary, classes=1 if classes is None else classes)  # fmt: skip
+    heads = head_count(title, width, heads, layers=layers, length=length, batch=batch, types=types,
+                       vocabulary=vocabulary, positions=positions,
+                       classes=1 if classes is None else classes)  # fmt: skip
     if not 0 <= offset <= positions - length:
         raise GraphError(
             f"{title}: length={length}; there are positions for {positions - offset} tokens"

@@ -6,13 +6,15 @@ size and cost, and one backward operator for each.
 
 from __future__ import annotations
 
-from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.autodiff import backpropagate
 from tinyckpt.core.graph import TrainingGraph
 from tinyckpt.core.tracing import Builder, apply
+from tinyckpt.networks.network import check_sizes
 from tinyckpt.ops.activation import tanh
 from tinyckpt.ops.nn import HALF_SQUARED_NORM_VJP
+
+MOST_LAYERS = 1_000_000  # two million operators; more is taken for a typo
 
 
 def chain(n: int, shape: int | tuple[int, ...] = (8, 8), dtype: str = "float64") -> TrainingGraph:
@@ -25,13 +27,12 @@ def chain(n: int, shape: int | tuple[int, ...] = (8, 8), dtype: str = "float64")
     only result.
 
     Raises:
-        GraphError: if n is less than 1.
+        GraphError: if n is less than 1, or more than a million.
 
     >>> [operator.name for operator in chain(2).operators]
     ['f1', 'f2', 'l', 'b2', 'b1']
     """
-    if n < 1:
-        raise GraphError(f"chain:{n}: a chain has at least 1 layer")
+    check_sizes(f"chain:{n}", MOST_LAYERS, layers=n)
     builder = Builder(f"chain:{n}", adjoint_name=lambda forward: f"b{forward[1:]}")
     x = h = builder.add_source("x", Spec(shape, dtype), "parameter")
     with builder.active():

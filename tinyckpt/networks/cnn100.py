@@ -13,7 +13,7 @@ from tinyckpt.networks.layers import (
     Norm,
     affine_logits,
     batch_norm_training,
-    check_size,
+    check_image_size,
     conv_relu,
     conv_specs,
     image_classifier,
@@ -67,7 +67,7 @@ def cnn100(
     >>> cnn100().parameter_count
     92208120
     """
-    check_size("cnn100", size, 1, batch=batch, layers=layers, width=width, classes=classes)
+    check_image_size("cnn100", size, 1, batch=batch, layers=layers, width=width, classes=classes)
     pixels = size + 2
     for _ in range(layers):
         pixels = (pixels + 2) // 2

@@ -19,7 +19,7 @@ from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
     batch_norm_training,
-    check_size,
+    check_image_size,
     classifier_head,
     conv_norm,
     conv_norm_specs,
@@ -151,7 +151,7 @@ def digits_cnn(
         statistics: whether running statistics are an argument and a result.
         dtype: of everything but the labels.
     """
-    check_size("digits_cnn", 8, 8, batch=batch, width=width)
+    check_image_size("digits_cnn", 8, 8, batch=batch, width=width)
     widths = [[1, width, width], [width, 2 * width, 2 * width]]
     stages = [[conv_norm_specs(a, b, 3, dtype) for a, b in pairwise(stage)] for stage in widths]
     params = {"stages": stages, "affine": affine_specs(2 * width, 10, dtype)}

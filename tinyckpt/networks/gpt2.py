@@ -17,7 +17,7 @@ from tinyckpt.networks.transformer_blocks import (
     apply_layer_norm,
     block_specs,
     blocks,
-    check_widths,
+    head_count,
     make_dropout,
     with_seed,
 )
@@ -91,9 +91,8 @@ def gpt2(
     Source: Radford et al., "Language models are unsupervised multitask learners", 2019.
     """
     title = f"gpt2:{layers}x{width}"
-    heads = max(width // 64, 1) if heads is None else heads
-    check_widths(title, width, heads, layers=layers, length=length, batch=batch,
-                 vocabulary=vocabulary, positions=positions)  # fmt: skip
+    heads = head_count(title, width, heads, layers=layers, length=length, batch=batch,
+                       vocabulary=vocabulary, positions=positions)  # fmt: skip
     if length > positions:
         raise GraphError(f"{title}: length={length}; there are positions for {positions} tokens")
 

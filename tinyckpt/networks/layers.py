@@ -20,7 +20,7 @@ from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.tracing import Var, scope
-from tinyckpt.networks.network import Network, check_positive
+from tinyckpt.networks.network import Network, check_sizes
 from tinyckpt.ops.activation import relu
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.convolution import conv2d
@@ -197,8 +197,8 @@ def image_classifier(
     return Network(name, loss, (params, *data))
 
 
-def check_size(name: str, size: int, multiple: int, **others: int) -> None:
+def check_image_size(name: str, size: int, multiple: int, **others: int) -> None:
     """Raise a GraphError unless all sizes are at least 1, and ``size`` divides by ``multiple``."""
-    check_positive(name, size=size, **others)
+    check_sizes(name, size=size, **others)
     if size % multiple:
         raise GraphError(f"{name}: size={size}; it must be a multiple of {multiple}")

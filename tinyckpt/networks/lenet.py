@@ -11,7 +11,7 @@ from tinyckpt.networks.layers import (
     Norm,
     affine_logits,
     batch_norm_training,
-    check_size,
+    check_image_size,
     conv_specs,
     image_classifier,
 )
@@ -59,7 +59,7 @@ def lenet5(
     map reads all maps of the layer before, pooling has no parameters, and the output is affine,
     under cross-entropy.
     """
-    check_size("lenet5", size, 4, batch=batch, width=width, classes=classes)
+    check_image_size("lenet5", size, 4, batch=batch, width=width, classes=classes)
     if size < 16:
         raise GraphError(f"lenet5: size={size}; it must be at least 16")
     pixels = ((size - 4) // 2 - 4) // 2

@@ -11,8 +11,8 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.tracing import name, scope
 from tinyckpt.networks.layers import loss_of_logits
-from tinyckpt.networks.network import Network
-from tinyckpt.networks.transformer_blocks import check_widths
+from tinyckpt.networks.network import Network, check_sizes
+from tinyckpt.networks.transformer_blocks import head_count
 from tinyckpt.ops.activation import silu
 from tinyckpt.ops.attention import attention
 from tinyckpt.ops.embedding import embedding
@@ -120,10 +120,10 @@ def llama(
     2302.13971, table 2.
     """
     title = f"llama:{layers}x{width}"
-    heads = max(width // 128, 1) if heads is None else heads
+    heads = head_count(title, width, heads, per_head=128, layers=layers, length=length, batch=batch,
+                       vocabulary=vocabulary, hidden=hidden)  # fmt: skip
     kv_heads = heads if kv_heads is None else kv_heads
-    check_widths(title, width, heads, layers=layers, length=length, batch=batch,
-                 vocabulary=vocabulary, kv_heads=kv_heads, hidden=hidden)  # fmt: skip
+    check_sizes(title, kv_heads=kv_heads)
     if heads % kv_heads:
         raise GraphError(f"{title}: heads={heads} must be a multiple of kv_heads={kv_heads}")
 

@@ -8,7 +8,7 @@ from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
     batch_norm_training,
-    check_size,
+    check_image_size,
     classifier_head,
     conv_norm,
     conv_norm_specs,
@@ -70,7 +70,7 @@ def mobilenet_v1(
     Source: Howard et al., "MobileNets: efficient convolutional neural networks for mobile vision
     applications", arXiv 1704.04861, table 1.
     """
-    check_size("mobilenet", size, 32, batch=batch, width=width, classes=classes)
+    check_image_size("mobilenet", size, 32, batch=batch, width=width, classes=classes)
     blocks = []
     inputs = width
     for factor, _ in BLOCKS:

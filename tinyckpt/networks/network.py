@@ -31,6 +31,8 @@ from tinyckpt.ops.shape import concatenate
 ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "gelu": gelu, "relu": relu, "sigmoid": sigmoid, "tanh": tanh,
 }  # fmt: skip
+MOST_LAYERS = 20_000  # two million operators, if they are a transformer's; more is a typo
+COUNTS_LAYERS = {"layers", "blocks", "depth"}
 # Initial values of parameters by their names: scales are 1, biases and shifts 0.
 CONSTANTS = {"scale": 1.0, "shift": 0.0, "b": 0.0, "mean": 0.0, "variance": 1.0}
 # Standard deviations of embeddings by their names, as in BERT and GPT-2.
@@ -134,13 +136,15 @@ def deviation(name: str, shape: tuple[int, ...]) -> float:
     return max(shape[-2], 1) ** -0.5 if len(shape) > 1 else 1.0
 
 
-def check_positive(name: str, **sizes: int) -> None:
-    """Raise a GraphError unless all sizes are integers of at least 1."""
+def check_sizes(name: str, most_layers: int = MOST_LAYERS, **sizes: int) -> None:
+    """Raise a GraphError unless sizes are integers of at least 1, and the layers can be built."""
     for size, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise GraphError(f"{name}: {size}={value!r}; it must be an integer")
         if value < 1:
             raise GraphError(f"{name}: {size}={value}; it must be at least 1")
+        if size in COUNTS_LAYERS and value > most_layers:
+            raise GraphError(f"{name}: {size}={value:,}; it must be at most {most_layers:,}")
 
 
 def affine_specs(inputs: int, outputs: int, dtype: str) -> dict[str, Spec]:
@@ -161,7 +165,7 @@ def mlp(
     4554
     """
     name = f"mlp:{layers}x{width}"
-    check_positive(name, layers=layers, width=width, batch=batch, classes=classes)
+    check_sizes(name, layers=layers, width=width, batch=batch, classes=classes)
     if activation not in ACTIVATIONS:
         raise GraphError(f"unknown activation {activation!r}; known are {', '.join(ACTIVATIONS)}")
     nonlinearity = ACTIVATIONS[activation]
@@ -188,7 +192,7 @@ def residual_mlp(blocks: int, width: int, batch: int = 32, *, dtype: str = "floa
     8320
     """
     name = f"residual:{blocks}x{width}"
-    check_positive(name, blocks=blocks, width=width, batch=batch)
+    check_sizes(name, blocks=blocks, width=width, batch=batch)
 
     def loss(params: Any, x: Any, y: Any) -> Any:
         h = x
@@ -213,7 +217,7 @@ def branching(depth: int = 3, width: int = 8, batch: int = 8, *, dtype: str = "f
     576
     """
     name = f"branching:{depth}x{width}"
-    check_positive(name, depth=depth, width=width, batch=batch)
+    check_sizes(name, depth=depth, width=width, batch=batch)
 
     def loss(params: Any, x: Any, y: Any) -> Any:
         h, skips = x, []

@@ -30,8 +30,6 @@ from tinyckpt.networks.unet import unet_network
 from tinyckpt.networks.vgg import vgg
 from tinyckpt.networks.vit import vit
 
-MOST_LAYERS = 1_000_000  # of a network named on the command line; more is taken for a typo
-
 # What NETWORK may be: name -> (form, an example, what it is).
 NETWORKS: dict[str, tuple[str, str, str]] = {
     "chain": ("chain:N", "chain:16", "the canonical chain of N layers"),
@@ -138,8 +136,6 @@ def network_or_graph(text: str) -> Network | Graph:
     count = len(form.partition(":")[2].split("x"))
     if len(numbers) != count or not all(number.isdecimal() for number in numbers):
         raise GraphError(f"network {text!r} does not have the form {form}, such as {example}")
-    if int(numbers[0]) > MOST_LAYERS:
-        raise GraphError(f"network {text!r}: more than {MOST_LAYERS:,} layers")
     if name == "chain":
         return chain(int(sizes))
     return FACTORIES[name](*map(int, numbers))

@@ -9,7 +9,7 @@ from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
     batch_norm_training,
-    check_size,
+    check_image_size,
     classifier_head,
     conv_norm,
     conv_norm_specs,
@@ -106,7 +106,7 @@ def resnet(
     name = f"resnet{depth}"
     if depth not in DEPTHS:
         raise GraphError(f"resnet: depth={depth}; it must be {', '.join(map(str, DEPTHS))}")
-    check_size(name, size, 32, batch=batch, width=width, classes=classes)
+    check_image_size(name, size, 32, batch=batch, width=width, classes=classes)
     bottleneck = depth >= 50
     stages: list[list[Any]] = []
     inputs = width

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.base.spec import Spec
+from tinyckpt.base.errors import GraphError
+from tinyckpt.base.spec import Spec, checked_dtype
 from tinyckpt.core.tracing import name, scope
 from tinyckpt.networks.layers import affine, norm_specs
 from tinyckpt.networks.network import Network
-from tinyckpt.networks.transformer_blocks import block_specs, check_widths, mlp_sublayer
+from tinyckpt.networks.transformer_blocks import block_specs, head_count, mlp_sublayer
 from tinyckpt.ops.elementwise import sqrt
 from tinyckpt.ops.linalg import matmul
 from tinyckpt.ops.nn import cross_entropy, softmax
@@ -25,6 +26,7 @@ from tinyckpt.ops.reduce import mean
 from tinyckpt.ops.shape import reshape, split, transpose
 
 EPSILON = 1e-5  # added to a variance, as in GPT-2
+MOST_TOKENS = 16_384  # whose causal mask takes 1 GiB in float32
 
 
 def transformer(
@@ -59,7 +61,8 @@ def transformer(
         dtype: of everything but the labels.
 
     Raises:
-        GraphError: if a size is less than 1, or the width is no multiple of the heads.
+        GraphError: if a size is less than 1, or the width is no multiple of the heads, or a
+            sequence is longer than 16,384 tokens.
 
     >>> network = transformer(2, 64, length=16)
     >>> [spec.shape for spec in network.specs[1:]]
@@ -70,12 +73,17 @@ def transformer(
     multitask learners", 2019 (GPT-2).
     """
     title = f"transformer:{layers}x{width}"
-    heads = max(width // 64, 1) if heads is None else heads
-    check_widths(title, width, heads, layers=layers, length=length, batch=batch,
-                 vocabulary=vocabulary)  # fmt: skip
+    heads = head_count(
+        title, width, heads, layers=layers, length=length, batch=batch, vocabulary=vocabulary
+    )
+    if length > MOST_TOKENS:
+        raise GraphError(
+            f"{title}: length={length:,}; at most {MOST_TOKENS:,} are possible, since the causal "
+            "mask is a constant of length x length numbers here; gpt2 and llama have none"
+        )
     # The causal mask, one constant of the graph for all layers: 0 where a token attends, minus
     # infinity at later tokens.
-    mask = np.triu(np.full((length, length), -np.inf, dtype), k=1)
+    mask = np.triu(np.full((length, length), -np.inf, checked_dtype(dtype)), k=1)
 
     def loss(params: Any, x: Any, labels: Any) -> Any:
         # The number of sequences is taken from x, so that a batch can be split.

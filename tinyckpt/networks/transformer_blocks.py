@@ -21,7 +21,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.tracing import name, scope
 from tinyckpt.networks.layers import affine, norm_specs
-from tinyckpt.networks.network import affine_specs, check_positive
+from tinyckpt.networks.network import affine_specs, check_sizes
 from tinyckpt.ops.activation import gelu
 from tinyckpt.ops.attention import attention
 from tinyckpt.ops.normalization import layer_norm
@@ -31,11 +31,20 @@ from tinyckpt.ops.shape import reshape, split, transpose
 Dropped = Callable[[Any], Any]  # dropout: x -> x with some elements 0, or x itself
 
 
-def check_widths(title: str, width: int, heads: int, **sizes: int) -> None:
-    """Raise a GraphError unless all sizes are at least 1, and the heads divide the width."""
-    check_positive(title, width=width, heads=heads, **sizes)
+def head_count(
+    title: str, width: int, heads: int | None, *, per_head: int = 64, **sizes: int
+) -> int:
+    """Return the number of heads; if not given, there is one for every ``per_head`` of the width.
+
+    Raises:
+        GraphError: if a size is less than 1, or the heads do not divide the width.
+    """
+    check_sizes(title, width=width, **sizes)
+    heads = max(width // per_head, 1) if heads is None else heads
+    check_sizes(title, heads=heads)
     if width % heads:
         raise GraphError(f"{title}: width={width} must be a multiple of heads={heads}")
+    return heads
 
 
 def make_dropout(rate: float, seed: Any, masks: int) -> Dropped:

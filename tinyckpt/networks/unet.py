@@ -7,8 +7,8 @@ from typing import Any
 
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.tracing import scope
-from tinyckpt.networks.layers import check_size, conv_relu, conv_specs, loss_of_logits
-from tinyckpt.networks.network import Network, check_positive
+from tinyckpt.networks.layers import check_image_size, conv_relu, conv_specs, loss_of_logits
+from tinyckpt.networks.network import Network, check_sizes
 from tinyckpt.ops.convolution import conv2d
 from tinyckpt.ops.pooling import max_pool2d
 from tinyckpt.ops.shape import concatenate, transpose
@@ -72,8 +72,8 @@ def unet_network(
     segmentation", arXiv 1505.04597, figure 1; convolutions are padded here, so that nothing is
     cropped, and the loss, over two classes, does not weight pixels.
     """
-    check_positive("unet", depth=depth, width=width)
-    check_size("unet", size, 2**depth, batch=batch)
+    check_sizes("unet", depth=depth, width=width)
+    check_image_size("unet", size, 2**depth, batch=batch)
     widths = [width << level for level in range(depth + 1)]
 
     def pair(inputs: int, outputs: int) -> list[dict[str, Spec]]:

@@ -11,7 +11,7 @@ from tinyckpt.networks.layers import (
     Norm,
     affine_logits,
     batch_norm_training,
-    check_size,
+    check_image_size,
     conv_norm,
     conv_norm_specs,
     conv_relu,
@@ -81,7 +81,7 @@ def vgg(
     name = f"vgg{depth}_bn" if batch_normed else f"vgg{depth}"
     if depth not in DEPTHS:
         raise GraphError(f"vgg: depth={depth}; it must be {', '.join(map(str, DEPTHS))}")
-    check_size(name, size, 32, batch=batch, width=width, hidden=hidden, classes=classes)
+    check_image_size(name, size, 32, batch=batch, width=width, hidden=hidden, classes=classes)
     specs = conv_norm_specs if batch_normed else conv_specs
     stages = []
     inputs = 3

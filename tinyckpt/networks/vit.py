@@ -14,7 +14,7 @@ from tinyckpt.networks.transformer_blocks import (
     apply_layer_norm,
     block_specs,
     blocks,
-    check_widths,
+    head_count,
     make_dropout,
     with_seed,
 )
@@ -93,9 +93,9 @@ def vit(
     at scale", arXiv 2010.11929, table 1.
     """
     title = f"vit:{layers}x{width}"
-    heads = max(width // 64, 1) if heads is None else heads
-    check_widths(title, width, heads, layers=layers, size=size, batch=batch, patch=patch,
-                 classes=classes)  # fmt: skip
+    heads = head_count(
+        title, width, heads, layers=layers, size=size, batch=batch, patch=patch, classes=classes
+    )
     if size % patch:
         raise GraphError(f"{title}: size={size} must be a multiple of patch={patch}")
 

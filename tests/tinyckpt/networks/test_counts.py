@@ -98,6 +98,14 @@ def test_parameter_count_equals_graph(name: str) -> None:
         (lambda: networks.gpt2(length=1025), "length=1025; there are positions for 1024 tokens"),
         (lambda: networks.roberta(length=513), "length=513; there are positions for 512 tokens"),
         (lambda: networks.bert(classes=0), "classes=0; it must be at least 1"),
+        (lambda: networks.bert(positions="long"), "positions='long'; it must be an integer"),  # type: ignore[arg-type]
+        (lambda: networks.mlp(20_001, 8), "mlp:20001x8: layers=20,001; it must be at most 20,000"),
+        (lambda: networks.chain(10**7), "layers=10,000,000; it must be at most 1,000,000"),
+        (lambda: networks.chain(1.5), "chain:1.5: layers=1.5; it must be an integer"),  # type: ignore[arg-type]
+        (lambda: networks.chain(2, shape=1.5), "shape 1.5: every dimension must be a non-negative"),  # type: ignore[arg-type]
+        (lambda: networks.vit(width="wide"), "vit:12xwide: width='wide'; it must be an integer"),  # type: ignore[arg-type]
+        (lambda: networks.transformer(length=10**6), "length=1,000,000; at most 16,384 are"),
+        (lambda: networks.transformer(dtype="real"), "unknown dtype 'real'; expected one of"),
         (lambda: networks.llama(kv_heads=5), "heads=32 must be a multiple of kv_heads=5"),
     ],
 )  # fmt: skip
