@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from textwrap import shorten
 
 from benchmarks import table
 from benchmarks.zoo import GROUPS, MODELS
@@ -56,7 +57,7 @@ def attempt(trial: Callable[[], Outcome]) -> Outcome:
     try:
         return trial()
     except Exception as error:
-        return Outcome(refused=f"{type(error).__name__}: {' '.join(str(error).split())[:80]}")
+        return Outcome(refused=f"{type(error).__name__}: {shorten(str(error), 80)}")
 
 
 def texts(outcome: Outcome, columns: int) -> list[str]:

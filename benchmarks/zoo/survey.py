@@ -26,6 +26,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -232,8 +233,7 @@ class Survey:
         try:
             yield
         except Exception as error:
-            text = " ".join(str(error).split())
-            self.found[f"{what}: error"] = f"{type(error).__name__}: {text[:300]}"
+            self.found[f"{what}: error"] = f"{type(error).__name__}: {shorten(str(error), 300)}"
         self.found[f"{what}: seconds"] = round(time.process_time() - begin, 2)
 
     def take(self) -> Result:
@@ -375,7 +375,7 @@ def dynamo(name: str) -> tuple[str, list[str]]:
         try:
             step_of(subject, compiled)()
         except Exception as error:
-            stopped.append(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            stopped.append(f"{type(error).__name__}: {shorten(str(error), 300)}")
             continue
         return words, stopped
     return "fails", stopped
@@ -433,7 +433,7 @@ def row_of(found: Result) -> list[str]:
     """Return a subject's row."""
     short = found["name"].split(": ", 1)[1]
     if "plain: error" in found:
-        return [short, f"does not run here: {found['plain: error'][:60]}", *[""] * 16]
+        return [short, f"does not run here: {shorten(found['plain: error'], 60)}", *[""] * 16]
     rivals = []
     for what in ("package", "every second"):
         peak, flops = f"{what}: profiler", f"{what}: flops"
@@ -535,7 +535,7 @@ def report() -> None:
 
 def brief(error: str) -> str:
     """Return an error in a cell's width, with files as they are named in their packages."""
-    return re.sub(r"/\S*/site-packages/", "", error)[:200].replace("|", "\\|")
+    return shorten(re.sub(r"/\S*/site-packages/", "", error), 200).replace("|", "\\|")
 
 
 def file_of(name: str) -> Path:
