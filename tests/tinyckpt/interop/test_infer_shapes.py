@@ -94,6 +94,63 @@ def test_second_call_returns_what_fake_tensor_mode_does(name: str) -> None:
     assert any(entry is not None for entry in infer_shapes.KNOWN.values()) == is_known
 
 
+IMAGES = torch.randn(2, 6, 5, 4)
+LAST = IMAGES.to(memory_format=torch.channels_last)
+CHANNELS = [torch.rand(6) for _ in range(4)]
+ROWS = torch.randn(3, 7, 6)
+# FakeTensorMode decomposes most of these, and is wrong about the strides of the first.
+KERNELS: dict[str, tuple[Any, ...]] = {
+    "view of heads of one token": (
+        aten.view.default, torch.empty_strided((2, 4, 1, 64), (256, 64, 256, 1)), [8, 1, 64]),
+    "batch norm": (aten.native_batch_norm.default, IMAGES, *CHANNELS, True, 0.1, 1e-5),
+    "batch norm, channels last": (aten.native_batch_norm.default, LAST, *CHANNELS, True, 0.1, 1e-5),
+    "its derivative": (aten.native_batch_norm_backward.default, IMAGES, IMAGES.clone(),
+                       CHANNELS[0], *CHANNELS[2:], *CHANNELS[:2], True, 1e-5, [True] * 3),
+    "layer norm": (aten.native_layer_norm.default, ROWS, [6], *CHANNELS[:2], 1e-5),
+    "group norm": (aten.native_group_norm.default, IMAGES, *CHANNELS[:2], 2, 6, 20, 3, 1e-5),
+    "gelu's derivative, transposed": (aten.gelu_backward.default, ROWS.mT, ROWS.mT),
+    "relu's derivative, mixed": (aten.threshold_backward.default, LAST, IMAGES, 0),
+    "sum of mixed": (aten.add.Tensor, LAST, IMAGES),
+    "sum with a row": (aten.add.Tensor, ROWS.mT, torch.ones(6, 1)),
+    "softmax, transposed": (aten._softmax.default, ROWS.mT, 1, False),
+    "product": (aten.bmm.default, ROWS, ROWS.mT),
+    "mean": (aten.mean.dim, ROWS.mT, [1], True),
+    "largest": (aten.topk.default, ROWS, 2),
+    "pooling, channels last": (aten.max_pool2d_with_indices.default, LAST, [2, 2]),
+    "upsampling, channels last": (aten.upsample_nearest2d.default, LAST, [10, 8]),
+    "concatenation, channels last": (aten.cat.default, [LAST, LAST], 1),
+    "choice": (aten.where.self, ROWS.mT > 0, ROWS.mT, torch.zeros(())),
+    "another dtype": (aten.gt.Scalar, ROWS.mT, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_new_call_returns_what_the_kernel_does(name: str) -> None:
+    func, *args = KERNELS[name]
+    mode = FakeMode()
+    with torch.no_grad():
+        expected = tree_leaves(func(*args))
+        given = tree_map(lambda x: mode.from_tensor(x) if isinstance(x, Tensor) else x, args)
+        with mode:
+            results = tree_leaves(infer(mode, func, tuple(given), {}))
+    assert [(x.dtype, x.shape, x.stride()) for x in results] == [
+        (x.dtype, x.shape, x.stride()) for x in expected
+    ]
+
+
+def test_call_that_no_kernel_takes_raises_what_fake_tensor_mode_does() -> None:
+    mode = FakeMode()
+    texts = []
+    plain: Callable[..., Any] = lambda func, *args: func(*args)  # noqa: E731
+    for evaluate in (plain, lambda func, *args: infer(mode, func, args, {})):
+        with mode, torch.no_grad():
+            x = made(mode)[0]
+            with pytest.raises(RuntimeError) as error:
+                evaluate(aten.mm.default, x, x)
+            texts.append(str(error.value))
+    assert texts[0] == texts[1]
+
+
 VIEWS: dict[str, tuple[Any, ...]] = {
     "alias": (aten.alias.default,), "another type": (aten.view.dtype, torch.int16),
     "detach": (aten.detach.default,), "expand": (aten.expand.default, [2, 4, 6]),

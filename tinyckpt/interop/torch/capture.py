@@ -66,6 +66,7 @@ CONTIGUOUS = {
     torch.ops.aten._log_softmax_backward_data.default,
 }
 # The same, of an input that is contiguous: their second argument.
+UNSAFE_VIEW = torch.ops.aten._unsafe_view  # a view that no schema calls one
 CONTIGUOUS_AS_INPUT = {torch.ops.aten.native_batch_norm_backward.default}
 # Kernels of attention on CUDA devices.
 FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention
@@ -401,6 +402,11 @@ def arguments_of(target: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) ->
 def returns_operands(target: Any) -> bool:
     """Whether results of an operator may be in the memory of its operands."""
     return any(result.alias_info is not None for result in target._schema.returns)
+
+
+def takes_device(target: Any) -> bool:
+    """Whether an operator has a ``device`` argument, as factories and conversions have."""
+    return any(argument.name == "device" for argument in target._schema.arguments)
 
 
 def is_mutable(target: Any) -> bool:

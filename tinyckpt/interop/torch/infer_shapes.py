@@ -3,26 +3,38 @@
 The layouts of results follow from the operator and the layouts of its operands, and 32 equal layers
 evaluate few distinct calls. FakeTensorMode has such a table too, but to look up an entry takes it
 longer than all the rest of a recording. Results are FakeTensors in storages of their own, or, of
-views and writes, in those of the same operands. FakeTensorMode evaluates what depends on more than
-layouts: operands with known values, symbolic sizes or a conjugate bit, and convolutions, whose
-layout follows from the kernel that they would choose.
+views and writes, in those of the same operands. A call that is new is evaluated by its meta kernel.
+FakeTensorMode evaluates what has none, and what depends on more than layouts: operands with known
+values, symbolic sizes or a conjugate bit, and convolutions, whose layout follows from the kernel
+that they would choose.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from types import NoneType
 from typing import Any
 
 import torch
 
-from tinyckpt.interop.torch.capture import FakeTensor, address_of, returns_operands
-from tinyckpt.interop.torch.pytrees import tree_leaves
+from tinyckpt.interop.torch.capture import (
+    FAKE_IMPLEMENTATIONS,
+    UNSAFE_VIEW,
+    FakeTensor,
+    address_of,
+    is_mutable,
+    returns_operands,
+    takes_device,
+)
+from tinyckpt.interop.torch.pytrees import map_tensors, tree_leaves
 from tinyckpt.interop.torch.versions import private_attribute
 
 dispatch_disabled = private_attribute("torch.utils._mode_utils:no_dispatch")
 dispatch_keys = private_attribute("torch._C:_dispatch_key_set")
 mode_stack = private_attribute("torch.utils._python_dispatch:_get_current_dispatch_mode_stack")
+on_meta = private_attribute("torch._subclasses.fake_tensor:in_kernel_invocation_manager")
+CPU = torch.device("cpu")
 DEVICE = torch.ops.prim.device.default  # queried by C++ before most operators
 DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape,
              torch.Tag.inplace_view}  # fmt: skip
@@ -32,7 +44,7 @@ aten = torch.ops.aten
 # Views whose place in a storage follows from that of their operand.
 RELATIVE = {aten.alias, aten.detach, aten.expand, aten.permute, aten.select, aten.slice, aten.split,
             aten.split_with_sizes, aten.squeeze, aten.t, aten.transpose, aten.unbind,
-            aten.unsqueeze, aten.view}  # fmt: skip
+            aten.unsqueeze, aten.view, UNSAFE_VIEW}  # fmt: skip
 MOST_KNOWN = 1 << 15  # entries, some 50 MiB: then the table begins anew
 KNOWN: dict[Any, Any] = {}  # by call, how its results are made; None: by FakeTensorMode
 
@@ -52,7 +64,7 @@ def infer(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     entry = KNOWN.get(key := tuple(call))
     if entry is not None:
         return make(mode, entry, operands)
-    result = each_its_own(func(*args, **kwargs))
+    result = each_its_own(evaluate(mode, func, args, kwargs))
     if key not in KNOWN:
         if len(KNOWN) >= MOST_KNOWN:
             KNOWN.clear()
@@ -61,6 +73,32 @@ def infer(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
         is_known = is_kept and not DEPENDENT & set(func.tags)
         KNOWN[key] = entry_of(mode, result, operands) if is_known else None
     return result
+
+
+def evaluate(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Evaluate an operator on FakeTensors: by its meta kernel alone, if their mode adds nothing.
+
+    The mode takes five times as long, and most of that in decompositions, for each of whose
+    operators it is called again.
+    """
+    devices = {x.device.type for x in tree_leaves((args, kwargs)) if type(x) is FakeTensor}
+    if devices == {"cpu"} and is_inferred_by_meta_kernel(func):
+        with suppress(RuntimeError, TypeError, ValueError, IndexError):
+            with on_meta(mode):
+                result = func(*args, **kwargs)
+            made: dict[int, FakeTensor] = {}  # by id: a result may be returned twice
+            return map_tensors(lambda x: made.setdefault(id(x), FakeTensor(mode, x, CPU)), result)
+    return func(*args, **kwargs)  # whose errors are those that PyTorch's own users know
+
+
+def is_inferred_by_meta_kernel(func: Any) -> bool:
+    """Whether FakeTensorMode has no rule of its own for an operator on tensors of one device."""
+    return not (
+        is_mutable(func)
+        or DEPENDENT & set(func.tags)
+        or takes_device(func)
+        or (func in FAKE_IMPLEMENTATIONS and func.overloadpacket not in RELATIVE)
+    )
 
 
 def each_its_own(result: Any) -> Any:

@@ -36,6 +36,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "torch._ops:OpOverload": EACH,
     "torch._subclasses:FakeTensor": EACH,
     "torch._subclasses:FakeTensorMode": EACH,
+    "torch._subclasses.fake_tensor:in_kernel_invocation_manager": EACH,
     "torch._subclasses.fake_impls:op_implementations_dict": EACH,
     "torch.nn.modules.batchnorm:_NormBase": EACH,
     "torch.utils._mode_utils:no_dispatch": EACH,
