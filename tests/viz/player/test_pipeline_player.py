@@ -307,6 +307,22 @@ def test_pipeline_page_is_accessible(
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (800, 600), (1280, 800)])
+def test_lanes_fill_the_window_and_nothing_overflows(
+    width: int, height: int, tmp_path: Path, open_page: Open
+) -> None:
+    trace = replay_pipeline(one_f_one_b(4, 8), None, Footprint(123_457, backward=98_765))
+    screen = {"width": width, "height": height}
+    page = open_page(viz.player(trace, tmp_path / "p.html"), viewport=screen)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    lanes, foot = page.locator(".lanes").bounding_box(), page.locator("footer").bounding_box()
+    assert lanes["y"] + lanes["height"] <= foot["y"] + 24
+    assert lanes["width"] > 0.65 * width
+    # Nothing but headings, the legend and the controls is above or below them.
+    assert lanes["height"] > 0.45 * height
+
+
+@pytest.mark.browser
 def test_hostile_names_are_text_and_fallback_is_a_picture(tmp_path: Path, open_page: Open) -> None:
     name = "{{data}}<img src=x onerror='broken=1'>"
     own = replay_pipeline(replace(gpipe(2, 2), name=name))

@@ -23,6 +23,7 @@ const BLOCK_FILLS = [
 const [ROW_HIGH, LANE_HIGH, LANE_GAP, CURVE_HIGH, CURVE_GAP] = [19, 26, 9, 26, 6]; // pixels
 const [LEFT, TOP, CAPTION, FOOT, AIR] = [34, 4, 30, 24, 8]; // pixels
 const [BLOCK_FONT, NUMBERS] = ["11px Inter, system-ui, sans-serif", "600 10.5px Inter, system-ui, sans-serif"];
+const [AROUND_LANES, HEADING_HIGH, MOST_STRETCH] = [270, 80, 2.2]; // pixels of the window beside the schedules, of each one's heading; times
 const ROOM_SHARE = 0.68; // of the screen's height, that lanes take when they are shown large
 const THIN = 3; // pixels, below which a block has no sides that could be told apart
 const ODD = 0.8; // strength of every second micro-batch's fill
@@ -58,14 +59,26 @@ export class Lanes {
     this.scales = scales;
     this.canvas = element.querySelector("canvas");
     this.context = this.canvas.getContext("2d");
-    this.lane = Math.max(LANE_HIGH, ROW_HIGH * model.rows);
-    this.curves = TOP + model.devices * (this.lane + LANE_GAP) - LANE_GAP + CAPTION;
-    this.height = this.curves + model.devices * (CURVE_HIGH + CURVE_GAP) + FOOT;
-    element.style.height = `${this.height}px`;
+    this.lane = this.curve = this.curves = this.height = 0; // pixels
+    this.fit();
     this.large = 1; // pixels of the screen for one of these
     this.time = 0;
     this.selected = NOTHING;
     this.running = [];
+  }
+
+  /** Make lanes and curves as high as the window has room for. */
+  fit() {
+    const { model, scales } = this;
+    const lane = Math.max(LANE_HIGH, ROW_HIGH * model.rows);
+    const fixed = TOP + CAPTION + FOOT - LANE_GAP + model.devices * (LANE_GAP + CURVE_GAP);
+    const room = (innerHeight - AROUND_LANES) / scales.shown - HEADING_HIGH - fixed;
+    const stretch = Math.min(Math.max(room / (model.devices * (lane + CURVE_HIGH)), 1), MOST_STRETCH);
+    const times = isPrinting() || scales.large > 1 ? 1 : stretch;
+    [this.lane, this.curve] = [Math.round(lane * times), Math.round(CURVE_HIGH * times)];
+    this.curves = TOP + model.devices * (this.lane + LANE_GAP) - LANE_GAP + CAPTION;
+    this.height = this.curves + model.devices * (this.curve + CURVE_GAP) + FOOT;
+    this.element.style.height = `${this.height}px`;
   }
 
   laneTop(device) {
@@ -92,7 +105,7 @@ export class Lanes {
   deviceAt(clientY) {
     const y = (clientY - this.canvas.getBoundingClientRect().top) / this.large;
     const inLanes = this.isInLanes(clientY);
-    const high = inLanes ? this.lane + LANE_GAP : CURVE_HIGH + CURVE_GAP;
+    const high = inLanes ? this.lane + LANE_GAP : this.curve + CURVE_GAP;
     const device = Math.floor((y - (inLanes ? TOP : this.curves)) / high);
     return device >= 0 && device < this.model.devices ? device : NOTHING;
   }
@@ -109,6 +122,7 @@ export class Lanes {
 
   /** Redraw past and future after a change of size or colours. */
   redraw() {
+    this.fit();
     // As large as all schedules have room for.
     const room = (ROOM_SHARE * document.body.clientHeight) / (this.height * this.scales.shown);
     this.large = Math.max(isPrinting() ? 0 : 1, Math.min(this.scales.large, room));
@@ -266,8 +280,8 @@ export class Lanes {
   drawCurves(context, future) {
     const { model } = this;
     for (let device = 0; device < model.devices; device++) {
-      const ground = this.curves + device * (CURVE_HIGH + CURVE_GAP) + CURVE_HIGH;
-      const y = (held) => ground - (held / Math.max(this.scales.highest, 1)) * (CURVE_HIGH - 2);
+      const ground = this.curves + device * (this.curve + CURVE_GAP) + this.curve;
+      const y = (held) => ground - (held / Math.max(this.scales.highest, 1)) * (this.curve - 2);
       context.beginPath();
       context.moveTo(LEFT, ground);
       let before = 0;
@@ -301,7 +315,7 @@ export class Lanes {
     context.textBaseline = "middle";
     for (let device = 0; device < model.devices; device++) {
       const top = this.laneTop(device);
-      const curve = this.curves + device * (CURVE_HIGH + CURVE_GAP) + CURVE_HIGH / 2;
+      const curve = this.curves + device * (this.curve + CURVE_GAP) + this.curve / 2;
       context.textAlign = "right";
       if (model.rows > 1) {
         const high = this.lane / model.rows;
@@ -316,7 +330,9 @@ export class Lanes {
     }
     const what = model.counts ? `micro-batches in flight${model.folded ? " by stage" : ""}` : "memory of micro-batches";
     const high = model.counts ? countText(this.scales.highest) : sizeText(this.scales.highest);
-    context.fillText(`${what} on each device; a row is ${high} high`, LEFT, this.curves - 12);
+    const whole = `${what} on each device; a row is ${high} high`;
+    const isWhole = context.measureText(whole).width <= this.width - LEFT;
+    context.fillText(isWhole ? whole : `${what}; a row is ${high}`, LEFT, this.curves - 12);
     this.drawAxis(context);
   }
 
