@@ -38,6 +38,13 @@ CONTROLS = """() => [...document.querySelectorAll(".top, footer, #lab-share, .to
     part => [...part.querySelectorAll("button, input, select, [tabindex='0']")]).filter(
     (element, i, all) => element.getBoundingClientRect().width && all.indexOf(element) === i
     ).map(element => element.id)"""
+# Budgets at which what the plan costs covers what store-all takes.
+COVERING = """() => player.offers.points.filter(point => {
+    player.drag(point, true);
+    const [a, b] = [".callout", ".stored"].map(
+        part => document.querySelector(part).getBoundingClientRect());
+    return a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    }).map(({ peak }) => peak)"""
 GHOST = "() => Array.from(player.scales.ghostOf(player.models[0]))"
 PEAK = "() => player.offers.plan(player.choice).peak"
 KEPT = """() => [...player.offers.keptBy(player.choice)].map(
@@ -224,6 +231,15 @@ def test_every_bar_has_a_button_or_says_why_not(width: int, lab: OpenLab) -> Non
     reasons = {title.split(": ")[0]: title for title in titles if "No button" in title}
     assert "the backward pass reads them" in reasons["gradients"]
     assert "freed when this evaluation ends" in reasons["workspace"]
+
+
+@pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: str(screen["viewport"]["width"]))
+def test_words_at_budget_never_cover_those_of_store_all(
+    screen: dict[str, Any], lab: OpenLab
+) -> None:
+    page = lab("chain:16", **screen)
+    assert page.evaluate("player.offers.points.length") > 10
+    assert page.evaluate(COVERING) == []
 
 
 def test_bar_of_a_result_has_no_button(lab: OpenLab) -> None:

@@ -15,7 +15,8 @@ import { percentText } from "./texts.js";
  * @import { Choice, Offers } from "./offers.js"
  */
 
-const CALLOUT_ROOM = 66; // pixels that the words need above the line
+const [CALLOUT_ROOM, WRAPPED_ROOM] = [66, 78]; // pixels that the words need above the line, in two lines or three
+const BOTH_WIDE = 460; // pixels, below which they wrap and have no room beside "everything saved"
 const FORWARD_ROOM = 76; // pixels that "forward" needs beside "loss"
 const LINE_ROOM = 12; // pixels from the line within which no other line is named
 const HALF = 0.02; // of store-all's peak: nearer to a half, it is called one
@@ -163,8 +164,11 @@ export class MemoryArea {
     const { size } = lab.offers;
     const bottom = strip.scale.at((this.at ?? this.peak) / size) * high;
     line.style.transform = `translateY(${-bottom}px)`; // moved without a layout
-    line.classList.toggle("under", high + strip.head - bottom < CALLOUT_ROOM);
-    this.stored.style.bottom = `${strip.scale.at(lab.asked.beside.peak / size) * high}px`;
+    const stored = strip.scale.at(lab.asked.beside.peak / size) * high;
+    const isNarrow = strip.wide < BOTH_WIDE * lab.scales.large;
+    const room = isNarrow ? stored - WRAPPED_ROOM : high + strip.head - CALLOUT_ROOM;
+    line.classList.toggle("under", bottom > room);
+    this.stored.style.bottom = `${stored}px`;
     const { model } = strip;
     const loss = model.computes.find((step) => model.targets[step] >= model.graph.forward_count) ?? model.count;
     const { extent } = lab.scales;
