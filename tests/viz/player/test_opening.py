@@ -145,6 +145,21 @@ def test_what_is_in_memory_is_in_sight_beside_its_curve(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("show", ["sqrt_n", "difference"])
+@pytest.mark.parametrize("network", ["chain:16", "mlp:6x64"])
+def test_legend_of_low_window_is_in_sight(
+    network: str, show: str, tmp_path: Path, open_page: Open
+) -> None:
+    context = {"viewport": {"width": 800, "height": 600}}
+    page = opened(open_page, tmp_path, BOTH, network, show=show, context=context)
+    foot = page.locator("footer").bounding_box()["y"]
+    (legend,) = [box for each in page.locator(".legend").all() if (box := each.bounding_box())]
+    assert legend["y"] + legend["height"] <= foot
+    card = page.locator("#filling").bounding_box()["x"]
+    boxes = [box for each in page.locator(".counters dd").all() if (box := each.bounding_box())]
+    assert max(box["x"] + box["width"] for box in boxes) < card
+
+
 def test_memory_is_grouped_and_opens_level_by_level(tmp_path: Path, open_page: Open) -> None:
     page = opened(open_page, tmp_path, ("store_all",), "resnet50")
     bars = page.evaluate(BARS)
