@@ -197,6 +197,8 @@ def maps_figure(
         if number > 1:
             axis.set_ylabel("")
     figure.tight_layout()
+    for axis in figure.axes:
+        drop_cut_names(axis)
     kinds = sorted({kind for plan in plans for kind in kinds_of(plan)})
     draw_legend(figure, kinds, "buffer" if isinstance(plans[0], Arena) else "reserved", colours)
     return figure
@@ -298,11 +300,24 @@ def draw_names(axis: Any, plan: Plan, unit: int, colours: Theme) -> None:
     for (each, low), kind in zip(places, kinds_of(plan), strict=True):
         if each.kind == "value":
             node = plan.schedule.graph.data[each.storage]
-            axis.text(
+            text = axis.text(
                 (each.start + each.stop) / 2, (low + each.nbytes / 2) / unit, node.name,
                 ha="center", va="center", fontsize=8, color=css(labels[KINDS[kind]]), zorder=5,
-                clip_on=True,
             )  # fmt: skip
+            if KINDS[kind] == "recomputed":  # on its hatch a name is not legible
+                text.set_bbox({"facecolor": css(colours.recomputed), "linewidth": 0, "pad": 1.5})
+            text.set_gid(f"{each.stop - each.start} {each.nbytes / unit}")
+
+
+def drop_cut_names(axis: Any) -> None:
+    """Remove the names that are wider or higher than their rectangles."""
+    for text in [text for text in axis.texts if text.get_gid()]:
+        wide, high = map(float, text.get_gid().split())
+        text.set_gid(None)
+        (left, bottom), (right, top) = axis.transData.transform([(0, 0), (wide, high)])
+        box = text.get_window_extent()
+        if box.width > right - left or box.height > (top - bottom) * 1.15:
+            text.remove()
 
 
 def draw_image(axis: Any, plan: Plan, kinds: Any, unit: int, colours: Theme) -> None:

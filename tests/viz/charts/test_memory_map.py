@@ -1,6 +1,7 @@
 """Memory maps: one rectangle per allocation, where and of which kind; the lines; the sentence."""
 
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,17 @@ def test_legend_names_only_what_occurs() -> None:
     assert legend_of(legend) == [
         "forward value", "gradient", "buffer", "peak of live bytes, rounded up",
     ]  # fmt: skip
+
+
+def test_names_that_have_no_room_in_their_rectangles_are_left_out() -> None:
+    (axis,) = figure_of(plan_of("mlp:1x64")).axes
+    values = {node.name for node in plan_of("mlp:1x64").schedule.graph.data}
+    names = [text for text in axis.texts if text.get_text() in values]
+    boxes = [text.get_window_extent() for text in names]
+    assert names
+    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
+    around = axis.get_window_extent()
+    assert all(around.x0 <= box.x0 and box.x1 <= around.x1 for box in boxes)
 
 
 def test_image_of_many_allocations_has_the_colours_of_the_rectangles() -> None:
