@@ -120,6 +120,8 @@ def write(layers: Layers, free: Any, text: str, right: int | None, line: int, in
     x = gap if right is None else right - words.shape[1] - gap
     y = max(0, line - words.shape[0])
     for layer in layers:
+        if right is not None:  # a line of another amount ends beside the label
+            layer[y : y + words.shape[0], max(0, x - gap) : right] = inks.index(theme.panel)
         region = layer[y : y + words.shape[0], x : x + words.shape[1]]
         region[:] = words[: region.shape[0], : region.shape[1]]
     # The gap to the right end stays free: there the cursor is at the end.
