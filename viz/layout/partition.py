@@ -248,8 +248,7 @@ def part_of_run(known: Anatomy, start: int, stop: int) -> Part:
     first, last = names[0], names[-1]
     if len({name.rstrip("0123456789") for name in names}) == 1:
         return Part(start, stop, range_label(first, last), range_label(first, last))
-    ids = f"{start}{DASH}{stop - 1}"
-    return Part(start, stop, f"operators {ids}: {first} to {last}", ids)
+    return Part(start, stop, f"{first} to {last}", f"{start}{DASH}{stop - 1}")
 
 
 DASH = "\u2013"

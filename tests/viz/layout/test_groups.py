@@ -103,6 +103,18 @@ def test_small_graphs_and_chains_of_moderate_length_show_every_operator() -> Non
     assert any(cell.group for cell in overview(tc.networks.chain(LONGEST_CHAIN + 1)).cells)
 
 
+def test_run_without_scope_is_titled_after_its_first_and_last_operators() -> None:
+    def loss(x: Any) -> Any:
+        for _ in range(60):
+            x = tc.tanh(x) + x
+        return tc.sum(x)
+
+    plan = overview(tc.differentiate(tc.build(loss, tc.Spec(3))))
+    titles = [cell.title for cell in plan.cells if not cell.backward]
+    assert titles[0].startswith("tanh_1 to ")
+    assert len(set(titles)) == len(titles)
+
+
 def test_single_outer_scope_is_expanded() -> None:
     def loss(x: Any) -> Any:
         with tc.scope("model"):
