@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, recomputations
+from tinyckpt.planner.model.value_fates import loss_label
 
 if TYPE_CHECKING:
     from tinyckpt.core.graph import Graph, Operator
@@ -160,7 +161,7 @@ def names_of(graph: Graph, operators: Sequence[Operator]) -> list[str]:
     """Return the name of each operator, unique: the user's where there is one."""
     names: dict[str, None] = {}
     for operator in operators:
-        labels = (graph.data[data].label for data in operator.outputs)
+        labels = (graph.data[data].label or loss_label(graph, data) for data in operator.outputs)
         name = next(filter(None, labels), operator.name)
         names[name if name not in names else f"{name} ({operator.name})"] = None
     return list(names)

@@ -14,6 +14,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from tinyckpt.base.display import spoken
+from tinyckpt.planner.model.value_fates import loss_label
 
 from .check_label_options import Labels, requested_label
 from .partition import Part
@@ -296,7 +297,7 @@ def label_of(graph: Graph, operator: Operator, labels: Labels = None) -> tuple[s
     symbol = SYMBOLS.get(kind, kind)
     if labels == "symbol":
         return symbol, len(symbol) > LONGEST_NAME
-    given = (graph.data[data].label for data in operator.outputs)
+    given = (graph.data[data].label or loss_label(graph, data) for data in operator.outputs)
     name = spoken(operator.name) if operator.phase == "backward" else operator.name
     own = next((label for label in given if label and one_line(label)), name)
     if labels == "name" or own != name or len(own) <= LONGEST_NAME:

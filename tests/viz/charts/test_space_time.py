@@ -140,4 +140,4 @@ def test_ledger_rows_have_user_names() -> None:
         return tc.sum(x)
 
     trace = tc.replay(tc.plan(tc.differentiate(tc.build(loss, tc.Spec(3)))))
-    assert ledger_of(trace, 36).rows == ("hidden", "hidden (tanh_2)", "sum_1")
+    assert ledger_of(trace, 36).rows == ("hidden", "hidden (tanh_2)", "loss")

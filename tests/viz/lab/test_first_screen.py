@@ -245,8 +245,9 @@ def test_words_at_budget_never_cover_those_of_store_all(
 def test_bar_of_a_result_has_no_button(lab: OpenLab) -> None:
     page = lab("unet:2", "#policy=sqrt_n")
     page.wait_for_selector(".bars.acts")
-    (row,) = page.locator(".bars .row:has-text('divide_1')").all()
+    (row,) = page.locator(".bars .row:has-text('loss')").all()
     assert row.locator(".act").count() == 0
+    assert row.locator(".name").inner_text() == "loss"  # and in full "output/loss (divide_1)"
     assert "a result: it stays to the end" in row.locator(".bar").get_attribute("title")
 
 

@@ -125,7 +125,7 @@ def test_single_outer_scope_is_expanded() -> None:
         return tc.sum(x)
 
     graph = tc.differentiate(tc.build(loss, tc.Spec(3)))
-    assert labels_of(overview(graph)) == [*(f"part{n}" for n in range(8)), "Σ"]
+    assert labels_of(overview(graph)) == [*(f"part{n}" for n in range(8)), "loss"]
 
 
 def test_graph_without_scopes_is_split_at_small_cuts() -> None:

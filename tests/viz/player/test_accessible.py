@@ -157,6 +157,6 @@ def test_empty_moment_links_to_the_peak_and_its_cure(player: Player) -> None:
     assert page.evaluate("() => player.tick") == trace.peak_step
     assert page.is_hidden("#filling-peak")
     assert page.locator("#filling-list .name").all_inner_texts() == [
-        "stage3 \u203a", "stage2 \u203a", "gradients \u203a", "workspace", "divide_2",
+        "stage3 \u203a", "stage2 \u203a", "gradients \u203a", "workspace", "loss",
     ]  # fmt: skip
     assert "tinyckpt lab NETWORK -o lab.html" in page.inner_text("#filling .hint")

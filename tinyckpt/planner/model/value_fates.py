@@ -6,6 +6,7 @@ A schedule and costs come in; one record per residual and per recomputed operato
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +21,7 @@ from tinyckpt.core.schedule import (
     data_title,
     operator_title,
     recomputations,
+    titled,
 )
 
 
@@ -70,15 +72,40 @@ class Recomputed:
 
 def operator_words(graph: Graph, operator: int) -> str:
     """Return an operator's display title, which says "gradient of" where its name says vjp."""
-    title = operator_title(graph, operator)
-    return spoken(title) if graph.operators[operator].phase == "backward" else title
+    found = graph.operators[operator]
+    if found.phase == "backward":
+        return spoken(operator_title(graph, operator))
+    if label := next(filter(None, (loss_label(graph, data) for data in found.outputs)), None):
+        return titled(found.scope, [label], found.name)
+    return operator_title(graph, operator)
 
 
 def value_words(graph: Graph, data: int) -> str:
-    """Return a value's display title, which says "gradient of" where its name says vjp."""
+    """Return a value's display title, which says "gradient of" where its name says vjp.
+
+    >>> import tinyckpt as tc
+    >>> graph = tc.differentiate(tc.build(lambda x: tc.sum(tc.tanh(x)), tc.Spec(3)))
+    >>> [value_words(graph, node.id) for node in graph.data if not node.is_source]
+    ['tanh_1', 'loss (sum_1)', 'gradient of sum_1', 'gradient of tanh_1']
+    """
     title, producer = data_title(graph, data), graph.data[data].producer
-    backward = producer is not None and graph.operators[producer].phase == "backward"
-    return spoken(title) if backward else title
+    if producer is None:
+        return title
+    found = graph.operators[producer]
+    if label := loss_label(graph, data):
+        return titled(found.scope, [label], graph.data[data].name)
+    return spoken(title) if found.phase == "backward" else title
+
+
+def loss_label(graph: Graph, data: int) -> str | None:
+    """Return ``loss`` for the loss of a training graph that nobody named; otherwise None."""
+    if graph.gradients is None or data != graph.outputs[0]:
+        return None
+    node = graph.data[data]
+    if node.label or node.producer is None or graph.operators[node.producer].phase == "backward":
+        return None
+    automatic = re.fullmatch(rf"{re.escape(graph.operators[node.producer].kind)}_\d+", node.name)
+    return "loss" if automatic else None
 
 
 def residual_fates(schedule: Schedule, costs: Costs) -> tuple[Residual, ...]:

@@ -127,6 +127,12 @@ export class Filling {
     return row;
   }
 
+  /** A label without the name in brackets, where no other bar has that label. @param {string} name */
+  briefly(name) {
+    const label = name.replace(/ \([a-z]\w*_\d+\)$/i, "");
+    return this.bars.some((other) => other.name !== name && other.name.startsWith(label)) ? name : label;
+  }
+
   /** @param {HTMLElement} row @param {Bar} bar @param {number} index @param {number} largest */
   fill(row, bar, index, largest) {
     const { items, opens, amount } = bar;
@@ -138,7 +144,7 @@ export class Filling {
     row.dataset.index = String(index);
     const button = /** @type {HTMLElement} */ (row.firstElementChild);
     const [name, track, number, reason] = /** @type {HTMLElement[]} */ (Array.from(button.children));
-    setText(name, opens ? `${bar.name} ›` : bar.name);
+    setText(name, opens ? `${bar.name} ›` : this.briefly(bar.name));
     setText(number, size);
     setText(reason, why);
     button.title = `${bar.name}: ${why}`;
