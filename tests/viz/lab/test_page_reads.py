@@ -25,6 +25,7 @@ from tests.tinyckpt.documents.test_measured_memory import (
 )
 from tests.tinyckpt.documents.test_serialize import DAMAGED, damage, mutate, saved
 from tests.viz.lab.lab_driver import engine, page_graph
+from tinyckpt.planner.model.value_fates import value_words
 from viz.lab.empty import constants
 from viz.player.measured import MOST_MOMENTS, downsampled
 
@@ -179,6 +180,8 @@ def test_random_graphs_and_traces_are_read_as_in_python(
             shared = {key: found[part][key] for key in known[part] if key != "names"}
             assert shared == {key: known[part][key] for key in shared}
         assert found["operators"]["plain"] == [operator.name for operator in graph.operators]
+        loss = graph.outputs[0]
+        assert found["data"]["names"][loss] == value_words(graph, loss)
         assert found["data"]["specs"] == [str(node.spec) for node in graph.data]
         if trace is not None:
             assert len(own["verbs"]) == len(trace.steps)

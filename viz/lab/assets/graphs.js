@@ -72,7 +72,7 @@ export function readGraph(reader, document, where, dtypes) {
   if (!results.length) reader.fail(where, "results and gradients name no value: there is nothing to compute");
   data.forEach((node, i) => (node.producer = producers[order[i]]));
   checkGraph(reader, data, operators, where);
-  return pageGraph(name, data, operators, results);
+  return pageGraph(name, data, operators, results, place[wanted[0]]);
 }
 
 /** The position of each name; one that occurs twice is an error. */
@@ -261,21 +261,30 @@ export function endToEnd(lists) {
   return { first, items: Int32Array.from(lists.flat()) };
 }
 
-/** A graph in the page's data model, with the inputs of planning. */
-export function pageGraph(name, data, operators, results) {
+/** A graph in the page's data model, with the inputs of planning. @param {number} loss or the first result */
+export function pageGraph(name, data, operators, results, loss = results[0]) {
   const of = (rows, key) => Float64Array.from(rows, (row) => row[key]);
   const scopeOf = ({ producer }) => (producer < 0 ? "" : operators[producer].scope);
   const costs = operators.map(({ cost }) => cost ?? 1);
   const given = operators.some(({ cost }) => cost !== null);
   const unit = !given ? "evaluations" : operators.every(({ cost, flops }) => cost === flops) ? "FLOPs" : "cost";
   const forward = forwardCount(operators);
+  // As loss_label of planner/model/value_fates.py: a loss that nobody named is called one.
+  const isLoss = ({ id, producer, name: own }) =>
+    id === loss &&
+    producer >= 0 &&
+    producer < forward &&
+    forward < operators.length &&
+    own.replace(/_\d+$/, "") === operators[producer].kind &&
+    own !== operators[producer].kind;
+  const labelOf = (node) => node.label || (isLoss(node) ? "loss" : "");
   const numbers = (test) => Int32Array.from(operators.filter(test), ({ id }) => id);
   return {
     name: shownName(name),
     forward_count: forward,
     data: {
       names: data.map((node) =>
-        titled(scopeOf(node), node.label ? [node.label] : [], node.name, node.producer >= forward),
+        titled(scopeOf(node), [labelOf(node)].filter(Boolean), node.name, node.producer >= forward),
       ),
       plain: data.map((node) => node.name),
       roles: data.map(({ role }) => role),
@@ -288,7 +297,7 @@ export function pageGraph(name, data, operators, results) {
     },
     operators: {
       names: operators.map((each) =>
-        titled(each.scope, each.outputs.map((id) => data[id].label).filter(Boolean), each.name, each.id >= forward),
+        titled(each.scope, each.outputs.map((id) => labelOf(data[id])).filter(Boolean), each.name, each.id >= forward),
       ),
       plain: operators.map((each) => each.name),
       kinds: operators.map(({ kind }) => shownName(kind)),
