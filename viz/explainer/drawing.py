@@ -95,13 +95,23 @@ def heading_of(story: Story, row: int) -> str:
     regular = range(kept[0], count - 1, period)
     # After the last of them nothing has to be computed again: it is kept until it is read.
     before = [place for place in kept if place <= regular[-1]] if regular else []
+    part = "part of " if keeps_little(story, row) else ""
     if len(kept) == 1 < count:
-        return f"Keep {noun} {kept[0] + 1}, compute the rest again"
+        return f"Keep {part}{noun} {kept[0] + 1}, compute the rest again"
     if before == [*regular] and len(regular) > 1:
         every = f"every {ordinal(period)} {noun}" if period > 1 else f"a part of every {noun}"
         return f"Keep {every}, compute the rest again"
     some = f"{len(kept)} of {count} {noun}s" if len(kept) < count else "some values"
+    if part and len(kept) < count:
+        some = f"part of {len(kept)} {noun}s"
     return f"Keep {some}, compute the rest again"
+
+
+def keeps_little(story: Story, row: int) -> bool:
+    """Whether at the turn the tiles that a row keeps are less than half full, all together."""
+    turn = next((moment.rows[row] for moment in story.moments if moment.phase == "turn"), None)
+    kept = story.kept[row] or ()
+    return turn is not None and 2 * sum(turn.filled[place] for place in kept) < len(kept)
 
 
 def offloads(story: Story, row: int) -> bool:

@@ -78,8 +78,13 @@ def test_chain_of_16_takes_13_seconds() -> None:
         (tc.networks.chain(3), "sqrt_n", "Keep layer 2, compute the rest again"),
         (tc.networks.chain(8), "offload", "Move to host memory, and back"),
         (tc.networks.unet(), "sqrt_n", "Keep 6 of 10 blocks, compute the rest again"),
+        (
+            tc.networks.network_from_text("residual:8x64")[0],
+            "sqrt_n",
+            "Keep part of 4 blocks, compute the rest again",
+        ),
     ],
-    ids=["recompute_all", "every third", "store_all", "one", "offload", "unet"],
+    ids=["recompute_all", "every third", "store_all", "one", "offload", "unet", "residual"],
 )
 def test_heading_says_what_a_policy_keeps(graph: tc.Graph, policy: str, heading: str) -> None:
     assert heading_of(story_of(replayed(graph, policy)), 1) == heading
