@@ -27,6 +27,7 @@ from typing import Any
 
 from tinyckpt.base.deadline import DEFAULT_SECONDS, NO_DEADLINE, Clock, checked_seconds
 from tinyckpt.base.errors import BudgetError, PolicyOptionError, did_you_mean
+from tinyckpt.base.units import counted
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.policies import Policy
@@ -115,7 +116,9 @@ def dtr_candidates(
     with suppress(BudgetError):
         order = Eviction(problem, budget, HEURISTICS[heuristic], deadline=deadline).run()
         recomputed = len(order) - len(problem.graph.operators)
-        yield Candidate("dtr", f"{recomputed} recomputations, evicted by {heuristic}", order)
+        yield Candidate(
+            "dtr", f"{counted(recomputed, 'recomputation')}, evicted by {heuristic}", order
+        )
 
 
 def plan_dtr(

@@ -20,6 +20,7 @@ from math import inf
 
 from tinyckpt.base.deadline import DEFAULT_SECONDS, NO_DEADLINE, Clock, checked_seconds
 from tinyckpt.base.errors import BudgetError
+from tinyckpt.base.units import counted
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.policies import Policy
@@ -142,7 +143,8 @@ class GreedyPlans:
     def candidate(self, label: str, order: list[int]) -> Candidate:
         """Describe a plan: its recomputations and the score that evicted."""
         recomputed = len(order) - len(self.problem.graph.operators)
-        return Candidate("greedy", f"{recomputed} recomputations, evicted by {label}", order)
+        again = counted(recomputed, "recomputation")
+        return Candidate("greedy", f"{again}, evicted by {label}", order)
 
 
 def initial_sequences(problem: Problem, deadline: Clock = NO_DEADLINE) -> list[list[int]]:

@@ -164,7 +164,7 @@ def other_tasks(problem: Problem, levels: BudgetGrid, pace: Pace) -> list[Task]:
 
 def reordered_sequence(problem: Problem, clock: Clock) -> Iterator[Candidate]:
     """Yield the plan that evaluates every operator once, in the backward order of least memory."""
-    detail = "every operator once, the backward half reordered"
+    detail = "every operator once, the backward pass reordered"
     yield Candidate("store_all", detail, least_growth_order(problem, clock))
 
 

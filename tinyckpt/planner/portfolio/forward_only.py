@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
 from tinyckpt.base.deadline import Clock
+from tinyckpt.base.units import counted
 from tinyckpt.planner.heuristics.beam_toposort import (
     BEAM_WIDTHS,
     BlockDependencies,
@@ -141,5 +142,5 @@ def attempts_at(rounds: Rounds, budget: int, number: int) -> Attempts:
 def candidate(problem: Problem, order: list[int]) -> Candidate:
     """Return an order as a candidate, with its note."""
     again = len(order) - len(problem.graph.operators)
-    detail = f"{again} recomputations" if again else "every operator once"
+    detail = counted(again, "recomputation") if again else "every operator once"
     return Candidate("ahead", f"{detail}, in another order", order)
