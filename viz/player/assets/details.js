@@ -52,9 +52,9 @@ function whyWords(model, value) {
   if (known !== undefined) return model.fates.reasons[known];
   if (graph.data.results.includes(value)) return "a result: it stays to the end";
   if (graph.data.producers[value] >= graph.forward_count) {
-    return "a gradient on its way: held until its last reader has run";
+    return "a gradient on its way: in memory until its last reader has run";
   }
-  return "the backward half does not read it: held until its last reader has run";
+  return "the backward pass does not read it: in memory until its last reader has run";
 }
 
 /** The names of the operators that a cell stands for. @param {Model} model @param {View} view @param {number} cell */
