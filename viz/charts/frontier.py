@@ -158,6 +158,8 @@ def frontier_figure(
     set_scales(axis, [*known, *placed])
     once = "the optimum" if below and proven(known, below) == known else "the best known"
     subtitle = f"{found.graph.name}: {once} at every budget"
+    if len(known) == 1:
+        subtitle = f"{found.graph.name}: no plan found needs less memory than this one"
     if not found.complete:
         subtitle += "; the search was cut short"
     heading(axis, colours, title, subtitle)
@@ -208,13 +210,14 @@ def set_scales(axis: Any, points: Points) -> None:
         axis.set_xlim(low / 1.25, high * 1.4)
     else:
         room = max(high - low, 0.2 * high, 1e-9)
-        axis.set_xlim(max(0.0, low - 0.08 * room), high + 0.12 * room)
+        beside = (room - (high - low)) / 2  # of points at nearly one peak
+        axis.set_xlim(max(0.0, low - 0.08 * room - beside), high + 0.12 * room + beside)
     if bottom > 0 and top / bottom > STEEP:
         axis.set_yscale("log")
         axis.set_ylim(bottom / (top / bottom) ** 0.05, top * (top / bottom) ** 0.12)
     else:
-        room = max(top - bottom, 0.02)
-        axis.set_ylim(bottom - 0.06 * room, top + 0.14 * room)
+        room = max(top - bottom, 0.1)
+        axis.set_ylim(bottom - 0.06 * room, bottom + 1.14 * room)
     for part in (axis.xaxis, axis.yaxis):
         plain_ticks(part)
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}×")  # noqa: RUF001
@@ -236,7 +239,7 @@ def draw_known(axis: Any, known: Points, below: Points, grain: float, colours: T
     xs, ys = zip(*known, (right, known[-1][1]), strict=True)
     (line,) = axis.plot(
         xs, ys, drawstyle="steps-post", color=css(colours.kept), linewidth=1.8, zorder=4,
-        label="best known",
+        label="best known", marker="o" if len(known) == 1 else "", markevery=[0],
     )  # fmt: skip
     handles = [line]
     dots = proven(known, below)

@@ -161,6 +161,16 @@ def test_frontier_chart_marks_only_proven_points_optimal() -> None:
 
 
 @pytest.mark.long
+def test_frontier_of_one_point_says_so_on_a_readable_scale() -> None:
+    loss = tc.build(lambda w, x: tc.mean(tc.relu(x @ w)), tc.Spec((16, 16)), tc.Spec((8, 16)))
+    found = tc.frontier(tc.differentiate(loss))
+    assert len(found.points) == 1
+    (axis,) = frontier_figure(found, (), (), LIGHT).axes
+    assert any("no plan found needs less memory" in text.get_text() for text in axis.texts)
+    assert axis.get_ylim()[1] >= 1.1
+    assert axis.get_xlim()[0] <= 0.95 * found.points[0].peak / 2**10
+
+
 def test_frontier_chart_shows_external_points() -> None:
     found = tc.frontier(tc.networks.chain(16), nodes=True)
     points = [("PyTorch 0.5", 9, 40.0), ("PyTorch 0", 4, 66.0)]
