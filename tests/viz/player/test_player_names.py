@@ -35,7 +35,7 @@ def test_user_names_scopes_and_groups_are_shown() -> None:
     assert texts_of(graph["views"][0]["labels"])[1] == "hidden"
     (graph,) = page_data(scene_of([trace], Style(labels={1: "mine"}, group="scope")))["graphs"]
     whole, first = graph["views"][:2]
-    assert texts_of(whole["labels"])[:3] == ["layer1", "layer2", "Σ"]
+    assert texts_of(whole["labels"])[:3] == ["layer1", "layer2", "loss"]
     assert texts_of(first["labels"])[:2] == ["×", "mine"]  # noqa: RUF001
     page = viz.player(trace, group=lambda o: "all" if o.id < 4 else None)
     assert "Player" in page._repr_mimebundle_()["text/html"]
