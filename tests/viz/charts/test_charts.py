@@ -347,6 +347,17 @@ def test_recomputed_is_hatched_in_every_chart_and_in_stills(tmp_path: Path, them
     assert again[:, last].any()
 
 
+def test_line_of_store_all_ends_beside_the_label_of_a_peak_near_it() -> None:
+    graph = tc.networks.chain(40)
+    plans = tc.plan(graph, "store_all"), tc.plan(graph, budget="39 nodes")
+    inks = inks_of(THEMES["light"], 1.0)
+    strip = strip_of(scene_of([tc.replay(plan) for plan in plans]).rows[1].memory, (100, 700), inks)
+    line = 13  # in the last row of the room for words
+    drawn = strip.past[line] == inks.index(THEMES["light"].muted)
+    assert drawn[:300].any()
+    assert not drawn[-4:].any()
+
+
 @pytest.mark.parametrize("theme", THEMES)
 def test_pinks_are_gradients_as_in_the_player_and_no_other_role_has_their_fill(theme: str) -> None:
     fills = fills_of(THEMES[theme])
