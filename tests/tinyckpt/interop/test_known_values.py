@@ -112,6 +112,41 @@ def test_plan_reads_constants_but_no_arguments() -> None:
         tct.trace(Reader(DECIDING["all"]), x, mask, workspace=False)
 
 
+class Policy(nn.Module):
+    """A loss of distributions, which check their parameters and samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 8)
+
+    def forward(self, x: Tensor, actions: Tensor) -> Tensor:
+        chosen = torch.distributions.Categorical(logits=self.layer(x))
+        drawn = torch.distributions.Normal(self.layer(x), chosen.probs + 0.1)
+        return (drawn.log_prob(drawn.rsample()).sum(-1) - chosen.log_prob(actions)).mean()
+
+
+def test_distributions_are_recorded_and_traced_with_their_checks() -> None:
+    model, x, actions = Policy(), torch.randn(64, 16), torch.randint(8, (64,))
+    predicted = tct.estimate(model, x, actions).peak
+    measured, _ = tct.allocator_peak(lambda: model(x, actions).backward())
+    assert abs(predicted - measured) <= 8
+    traced = tct.trace(model, x, actions, workspace=False)
+    torch.manual_seed(0)
+    loss, gradients = tct.step(tc.plan(traced.graph, "recompute_all"), traced)(x, actions)
+    torch.manual_seed(0)
+    model.zero_grad()
+    expected = model(x, actions)
+    expected.backward()
+    assert torch.equal(loss, expected)
+    assert all(torch.equal(gradients[name], p.grad) for name, p in model.named_parameters())
+
+
+def test_failing_check_of_a_distribution_is_refused() -> None:
+    model, x = Reader(lambda mask: torch.distributions.Bernoulli(mask * 2.0)), torch.randn(64, 16)
+    with pytest.raises(tc.GraphError, match="to satisfy the constraint"):
+        tct.estimate(model, x, torch.ones(2, 4, dtype=torch.int64), workspace=False)
+
+
 def random_program(draw: random.Random, length: int) -> list[tuple[Any, ...]]:
     """Return random calls on a list of integer tensors: name, operands, where the result goes."""
     names = (

@@ -41,6 +41,7 @@ READS = {
     torch.Tensor.__float__, torch.Tensor.__index__, torch.Tensor.__contains__, torch.equal,
     torch.allclose, torch.is_nonzero, torch.Tensor.is_nonzero, torch.Tensor.equal,
 }  # fmt: skip
+ASSERTED = "_is_all_true"  # name of what checks of torch.distributions raise on, unless it is true
 OPERATIONS = "add|sub|mul|truediv|floordiv|mod|pow|and|or|xor|lshift|rshift"
 WRITES = re.compile(rf".*[^_]_|__(set|setitem|i({OPERATIONS}))__")  # names of functions that write
 # What a function may raise on values where it does not on FakeTensors, such as an index out of
@@ -114,6 +115,9 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
             for tensor, value in zip(leaves, made, strict=True):
                 if isinstance(value, torch.Tensor) and not is_meta(value):
                     self.known[tensor] = value
+        elif name == ASSERTED:  # no step goes on where it is false
+            with modes_disabled():
+                self.known[result] = torch.ones((), dtype=torch.bool)
         elif writes:
             self.forget(values)
         return result
