@@ -104,6 +104,7 @@ def test_view_that_is_written_to_is_never_predicted_below(
     assert 0 <= misses(model, x) <= ONE
 
 
+FACTORS = torch.rand(10)
 ROWS, PLACES = torch.randint(0, 400, (900,)), torch.randint(0, 10, (400, 10))
 # Their derivatives put gradients into zeros, in place; or sum what they have made themselves.
 DERIVATIVES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -118,6 +119,17 @@ DERIVATIVES: dict[str, Callable[[Tensor], Tensor]] = {
     "var_mean": lambda h: sum(torch.var_mean(h, 1)),
     "std_mean, summed": lambda h: sum(torch.std_mean(h, 1)) * h.cos().sum(1),
     "embedding": lambda h: nn.functional.embedding(ROWS, h),
+    "max of all": lambda h: h.max(),
+    "min of all": lambda h: h / h.min(),
+    "median of all": lambda h: h.median(),
+    "cross entropy of two classes": lambda h: (
+        -nn.functional.binary_cross_entropy_with_logits(h, h.detach(), reduction="none")
+    ),
+    "cross entropy, weighted": lambda h: (
+        -nn.functional.binary_cross_entropy_with_logits(
+            h, h.detach(), weight=FACTORS, pos_weight=FACTORS, reduction="none"
+        )
+    ),
 }
 
 

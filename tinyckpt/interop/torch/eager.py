@@ -66,6 +66,15 @@ SCATTERS = {
     torch.ops.aten.scatter.src, torch.ops.aten.scatter.value, torch.ops.aten.index_put.default,
     torch.ops.aten.masked_scatter.default, torch.ops.aten.put.default,
 }  # fmt: skip
+# Derivatives that write to what they have made themselves, unless a tensor is of a subclass.
+IN_PLACE = {
+    "BinaryCrossEntropyWithLogitsBackward0": {
+        torch.ops.aten.add.Tensor, torch.ops.aten.sub.Tensor, torch.ops.aten.mul.Tensor,
+    },
+}  # fmt: skip
+# Derivatives of the maximum, minimum or median of all elements. On a CPU they fill zeros by one
+# mask; of a subclass they make two more masks, and multiply.
+BY_MASK = ("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0")
 READS_FACTOR = {torch.ops.aten.mul_.Tensor, torch.ops.aten.div_.Tensor}  # their derivatives do
 MANY = 20_000  # events of a forward pass, a minute of recording or more
 NEVER = 2**62  # sentinel: an event number after all others
@@ -289,6 +298,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         numbers: tensors that autograd itself makes of Python numbers, as storages.
         scaled: the last operator, if it was called with a tensor and a Python number.
         sums: indices in ``made`` of a gradient and of what the engine makes of it in place.
+        filled: first event of each derivative that fills a gradient by a mask; indices in ``made``
+            of the mask and of the gradient.
         node, began: of the derivative that the engine evaluates, and its first event.
         live: index in ``made`` of each live storage, by its id; sources are not in it.
         owners: the module of each event, if asked for.
@@ -314,6 +325,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         self.scaled: Any = None
         self.numbers: list[Storage] = []
         self.sums: list[tuple[int, int]] = []
+        self.filled: list[tuple[int, int, int]] = []
         self.node: tuple[str, int] | None = None
         self.began = 0
         self.owners: EventOwners | None = None
@@ -391,6 +403,12 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         for first, total in self.sums:
             if self.made[first].died == self.made[total].born:  # the sum takes its place
                 self.made[total].born += 1
+        for began, mask, gradient in self.filled:
+            kept = self.made[mask]
+            self.made[gradient].born = kept.born
+            for other in self.made[:gradient]:
+                if began <= other.born and other.nbytes == kept.nbytes and other is not kept:
+                    other.nbytes = 0
         if self.cuda:
             for storage in self.made:
                 storage.nbytes = rounded(storage.nbytes)
@@ -432,14 +450,26 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             if (found := storage_of(value)) and found[0] not in before:
                 self.register(value, place, now)
                 new = True
-        if new and (self.is_gradient_sum(func, args) or self.is_scattered_gradient(func, args)):
-            self.sums.append((self.live[address_of(args[0])], len(self.made) - 1))
+        last = len(self.made) - 1
+        if new and (
+            self.is_gradient_sum(func, args)
+            or self.is_scattered_gradient(func, args)
+            or self.is_written_gradient(func, args)
+        ):
+            self.sums.append((self.live[address_of(args[0])], last))
+        if new and func is torch.ops.aten.mul.Tensor and self.derivative in BY_MASK and self.on_cpu:
+            self.filled.append((self.began, self.live[address_of(args[0])], last))
         if new or mutable:
             self.operators.note(now, func, args, kwargs, result)
         # Without grad mode it has no autograd node of its own.
         scaled = has_scalar_operand(func, args) and torch.is_grad_enabled()
         self.scaled = (func, args, weakref.ref(result), now) if scaled else None
         return result
+
+    @property
+    def derivative(self) -> str:
+        """The name of the derivative that the engine evaluates; empty in a forward pass."""
+        return self.node[0] if self.node else ""
 
     def is_gradient_sum(self, func: Any, args: Any) -> bool:
         """Whether the engine calls an operator, through this mode, to sum gradients of one value.
@@ -481,6 +511,14 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             and self.made[number].born == self.clock - 2
             and called_by_engine()
         )
+
+    def is_written_gradient(self, func: Any, args: Any) -> bool:
+        """Whether a derivative, through this mode, goes on with what it has just made.
+
+        Some do so in place, unless a tensor is of a subclass.
+        """
+        number = self.number(args[0]) if func in IN_PLACE.get(self.derivative, ()) else None
+        return number is not None and self.made[number].born >= self.began and called_by_engine()
 
     def tick(self) -> int:
         """Count an event; return its number."""
