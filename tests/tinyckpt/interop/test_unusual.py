@@ -291,6 +291,20 @@ def test_step_uses_autocast_of_trace() -> None:
         assert all(torch.equal(gradients[n], p.grad) for n, p in model.named_parameters())
 
 
+def test_products_outside_autocast_have_their_size_in_plan_traced_under_it() -> None:
+    def in_float(net: Net, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return through(net, x).square().sum()
+
+    model, x = two(made=in_float), rows()
+    with torch.autocast("cpu", torch.bfloat16):
+        traced = tct.trace(model, x, workspace=False)
+    schedule = tc.plan(traced.graph)
+    step = tct.step(schedule, traced)
+    peak, _ = tct.allocator_peak(lambda: step(x))
+    assert 0 <= peak - tc.replay(schedule).peak_bytes <= 8
+
+
 def test_threads_can_trace_one_model() -> None:
     model, x = two(), rows()
     before = dict(model.named_parameters())

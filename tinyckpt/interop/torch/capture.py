@@ -323,6 +323,16 @@ def on_cpu(value: torch.Tensor, mode: Any) -> torch.Tensor:
         return made.requires_grad_(value.requires_grad)
 
 
+@contextmanager
+def autocast_disabled() -> Iterator[None]:
+    """Disable autocast within this context: backward passes and graphs are evaluated without."""
+    with ExitStack() as stack:
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield
+
+
 def values_of(graph: fx.GraphModule) -> dict[fx.Node, Any]:
     """Re-evaluate a graph on FakeTensors; values alias storages as real tensors would.
 
@@ -334,7 +344,7 @@ def values_of(graph: fx.GraphModule) -> dict[fx.Node, Any]:
         raise GraphError("the joint graph computes no tensor")
     interpreter = fx.Interpreter(graph, garbage_collect_values=False)
     values = interpreter.env
-    with mode, torch.no_grad():
+    with mode, torch.no_grad(), autocast_disabled():
         for node in nodes:
             if node.op == "placeholder":
                 values[node] = node.meta.get("val")  # None for a number, a constant of the graph

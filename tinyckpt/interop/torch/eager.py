@@ -37,6 +37,7 @@ from tinyckpt.interop.torch.capture import (
     DispatchMode,
     FakeMode,
     address_of,
+    autocast_disabled,
     base_of,
     current_node,
     current_node_number,
@@ -646,16 +647,6 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
 
         with forwards_replaced(watched, call):
             yield
-
-
-@contextmanager
-def autocast_disabled() -> Iterator[None]:
-    """Disable autocast within this context: it applies to forward, not to backward."""
-    with ExitStack() as stack:
-        for device in ("cpu", "cuda"):
-            if torch.is_autocast_enabled(device):
-                stack.enter_context(torch.autocast(device, enabled=False))
-        yield
 
 
 def generator_states_noted(
