@@ -724,7 +724,7 @@ TRAPS: dict[str, Entry] = {
     ),
     "batch norm without momentum": Entry(
         lambda: convolutions(lambda: normed(None)), traced="_local_scalar_dense",
-        advised="_local_scalar_dense", reason="PyTorch reads the number of batches",
+        reason="PyTorch reads the number of batches",
     ),
     "batch and instance norm": Entry(lambda: convolutions(lambda: normed(0.3))),
     "LSTM and GRU": Entry(

@@ -112,6 +112,51 @@ def test_plan_reads_constants_but_no_arguments() -> None:
         tct.trace(Reader(DECIDING["all"]), x, mask, workspace=False)
 
 
+class Counting(nn.Module):
+    """A block that initializes itself in its first call, and skips every second one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16))
+        self.register_buffer("mean", torch.zeros(16))
+        self.register_buffer("is_set", torch.tensor(False))
+        self.register_buffer("calls", torch.zeros(1, dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.is_set:
+            self.mean.copy_(x.detach().mean(0))
+            self.is_set.fill_(True)
+        self.calls += 1
+        return x + self.inner(x - self.mean) if int(self.calls) % 2 else x
+
+
+def test_counters_among_buffers_are_read_as_they_are() -> None:
+    def steps(model: nn.Module) -> list[Any]:
+        found: list[Any] = []
+        for _ in range(3):
+            peak, _ = tct.allocator_peak(lambda: model(x).square().sum().backward())
+            found.append([peak, *(p.grad for p in model.parameters()), *model.buffers()])
+            found[-1] = [y if y is None or isinstance(y, int) else y.clone() for y in found[-1]]
+            model.zero_grad()
+        return found
+
+    def blocks() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(*(Counting() for _ in range(4)), nn.Linear(16, 16))
+
+    x = torch.randn(64, 16)
+    model = blocks()
+    before = fingerprint(model, x)
+    advice = tct.advise(model, x, loss=lambda y: y.square().sum(), budget="60 %")
+    assert not changes(before, fingerprint(model, x))
+    assert advice.modules
+    plain, advised = steps(model), steps(advice.apply(blocks()))
+    assert abs(plain[0][0] - advice.plain_peak) <= 8
+    assert abs(advised[0][0] - advice.peak) <= 8
+    for one, other in zip(plain, advised, strict=True):
+        assert all(a is b or torch.equal(a, b) for a, b in zip(one[1:], other[1:], strict=True))
+
+
 class Policy(nn.Module):
     """A loss of distributions, which check their parameters and samples."""
 

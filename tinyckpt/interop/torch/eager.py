@@ -702,7 +702,8 @@ def fake_tensors(
 
     The state is a snapshot of the model and its arguments as they are.
 
-    What forward reads of integer arguments, such as a mask, it reads as they are.
+    What forward reads of integer arguments, such as a mask, and of counters among the buffers, it
+    reads as they are.
     Nothing else refers to them, and all other state that a forward writes is rolled back.
     """
 
@@ -718,9 +719,14 @@ def fake_tensors(
         modules = [each for each in state.seen.values() if isinstance(each, torch.nn.Module)]
         faked = {id(x): fake(x) for module in modules for x in tensors_of_modules(module)}
         given = map_tensors(fake, tuple(args))
+        known = KnownValues(
+            tree_leaves(given),
+            tree_leaves(tuple(args)),
+            [(faked[id(x)], x) for each in modules for x in each.buffers() if x.numel() == 1],
+        )
         with state.replaced(faked):
             faked.clear()
-            with KnownValues(tree_leaves(given), tree_leaves(tuple(args))):
+            with known:
                 yield given
 
 

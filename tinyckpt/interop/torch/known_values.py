@@ -59,13 +59,20 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
         given: the arguments of the recorded forward; none for a plan, which is executed with other
             arguments than it was traced with.
         real: the same with their data; those of integers or truth values are copied.
+        counters: buffers of one element, such as a count of steps, a pointer into a queue or a
+            flag, and what stands for each.
 
     Attributes:
         known: real tensors, by the tensors that stand for them in the recorded step.
         whole: whether all integers that forward may read are known, as they are in a plain step.
     """
 
-    def __init__(self, given: Iterable[Any] | None = None, real: Iterable[Any] = ()) -> None:
+    def __init__(
+        self,
+        given: Iterable[Any] | None = None,
+        real: Iterable[Any] = (),
+        counters: Iterable[tuple[Any, Any]] = (),
+    ) -> None:
         super().__init__()
         self.known = WeakTensorKeyDictionary()
         discrete = [
@@ -73,7 +80,8 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
             for tensor, value in zip(given or (), real, strict=True)
             if isinstance(value, torch.Tensor) and is_discrete(value)
         ]
-        for tensor, value in discrete:
+        counters = [(tensor, value) for tensor, value in counters if is_discrete(value)]
+        for tensor, value in (*discrete, *counters):
             if not isinstance(value, FakeTensor) and not is_meta(value) and is_small(value):
                 with modes_disabled():
                     self.known[tensor] = value.detach().clone()

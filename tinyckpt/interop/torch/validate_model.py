@@ -24,6 +24,13 @@ OURS = (
 UNKNOWN_TENSOR = "convert all Tensors to FakeTensors"
 # The end of PyTorch's error about a derivative within forward, where hooks watch what is saved.
 DIFFERENTIATES = "support saved tensor hooks"
+# What PyTorch's exceptions about FakeTensors, which have no values, are about.
+ABOUT = {
+    "DataDependentOutputException": "the value of a tensor, as for .item(), float() or if",
+    "DynamicOutputShapeException": (
+        "a shape that depends on the values of a tensor, as of x[mask] or torch.where(mask)"
+    ),
+}
 READ_ONLY = "read-only"  # the end of NumPy's error about an array that is not writeable
 REGISTERED = ("_parameters", "_buffers", "_modules")  # a module's dicts of registered members
 NAMED = 6  # the most attributes that an error names
@@ -62,7 +69,8 @@ def captured(name: str, model: torch.nn.Module) -> Iterator[None]:
                     "apply() and to ctx.save_for_backward; advise takes such models as they are"
                 ) from error
             raise GraphError(unknown_tensor(name, where, model)) from error
-        text = error_text(error, 300)
+        text, about = error_text(error, 300), ABOUT.get(type(error).__name__)
+        text += f", {about}" if about else ""
         if isinstance(error, ValueError) and text.endswith(READ_ONLY):
             raise GraphError(
                 f"{name}: its forward writes to a NumPy array that is read-only{where}, as large "
