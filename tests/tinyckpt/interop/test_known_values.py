@@ -157,6 +157,57 @@ def test_counters_among_buffers_are_read_as_they_are() -> None:
         assert all(a is b or torch.equal(a, b) for a, b in zip(one[1:], other[1:], strict=True))
 
 
+class Logging(nn.Module):
+    """A model that notes what it computes, as in a progress bar, and may read what it noted."""
+
+    def __init__(self, read: Callable[[Any], Any] = repr) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(16, 64), nn.Tanh()) for _ in range(3))
+        self.read, self.seen, self.average = read, [], 0.0
+
+    def forward(self, x: Tensor) -> dict[str, Any]:
+        values = [layer(x) for layer in self.layers]
+        loss = torch.cat(values).square().mean()
+        self.seen.append(loss.item())
+        self.average = 0.9 * self.average + 0.1 * loss.item()
+        self.read((values[0] > 0).sum().item())
+        return {"loss": loss, "text": f"{loss.item():.3f}", "share": self.seen[-1] / len(x)}
+
+
+def test_numbers_that_forward_logs_are_no_obstacle() -> None:
+    model, x = Logging(), torch.randn(64, 16)
+    before = fingerprint(model, x)
+    predicted = tct.estimate(model, x).peak
+    advice = tct.advise(model, x, budget="90 %", workspace=False)
+    assert not changes(before, fingerprint(model, x))
+    assert advice.modules
+    measured, _ = tct.allocator_peak(lambda: model(x)["loss"].backward())
+    assert abs(predicted - measured) <= 8
+    with pytest.raises(tc.GraphError, match="the value of a tensor"):
+        tct.trace(model, x, workspace=False)
+
+
+DECIDED: dict[str, Callable[[Any], Any]] = {
+    "if": lambda n: 1 if n else 0,
+    "less": lambda n: n < 3,
+    "equal": lambda n: n == 0,
+    "combined": lambda n: 2 * n + 1 > 3,
+    "greatest": lambda n: max(n, 0.0),
+    "rounded": round,
+    "int": int,
+    "float": float,
+    "loop": range,
+    "size": torch.zeros,
+    "index": [0, 1].__getitem__,
+}
+
+
+@pytest.mark.parametrize("read", DECIDED.values(), ids=DECIDED)
+def test_number_that_forward_decides_by_is_refused(read: Callable[[Any], Any]) -> None:
+    with pytest.raises(tc.GraphError, match=r"test_known_values.py, line \d+\); expected"):
+        tct.estimate(Logging(read), torch.randn(64, 16), workspace=False)
+
+
 class Policy(nn.Module):
     """A loss of distributions, which check their parameters and samples."""
 

@@ -49,6 +49,33 @@ WRITES = re.compile(rf".*[^_]_|__(set|setitem|i({OPERATIONS}))__")  # names of f
 FAILURES = (RuntimeError, TypeError, ValueError, IndexError)
 
 
+class Unread(float):
+    """Number of an unknown tensor, which a forward may log but not decide by.
+
+    It is a float, also for integers: no size or index can be one.
+    """
+
+    error: RuntimeError
+
+    def __new__(cls, error: RuntimeError) -> Self:
+        made = super().__new__(cls, 1.0)
+        made.error = error.with_traceback(None)  # its frames refer to tensors
+        return made
+
+    def decided(self, *others: Any) -> Any:
+        raise self.error.with_traceback(None)
+
+    def combined(self, *others: Any) -> Unread:
+        return Unread(self.error)
+
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __bool__ = decided
+    __int__ = __float__ = __trunc__ = __round__ = __floor__ = __ceil__ = decided
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = combined
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = combined
+    __pow__ = __rpow__ = __neg__ = __pos__ = __abs__ = combined
+    __hash__ = float.__hash__
+
+
 class KnownValues(TorchFunctionMode):  # type: ignore[misc]
     """Function mode that knows the values of some tensors.
 
@@ -64,6 +91,7 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
 
     Attributes:
         known: real tensors, by the tensors that stand for them in the recorded step.
+        is_recording: whether a step is recorded, not planned: a plan would have the constant.
         whole: whether all integers that forward may read are known, as they are in a plain step.
     """
 
@@ -85,6 +113,7 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
             if not isinstance(value, FakeTensor) and not is_meta(value) and is_small(value):
                 with modes_disabled():
                     self.known[tensor] = value.detach().clone()
+        self.is_recording = given is not None
         self.whole = given is not None and all(tensor in self.known for tensor, _ in discrete)
 
     def __enter__(self) -> Self:
@@ -109,9 +138,11 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
         try:
             result = func(*args, **kwargs)
         except RuntimeError as error:
-            if not is_known:
-                raise
-            return self.made(func, args, kwargs, error)
+            if is_known:
+                return self.made(func, args, kwargs, error)
+            if func is torch.Tensor.item and self.is_recording and is_real_number(args[0]):
+                return Unread(error)
+            raise
         leaves, writes = tree_leaves(result), writes_to_argument(func, kwargs)
         if not (writes or any(isinstance(x, torch.Tensor) for x in leaves)):
             return result
@@ -172,6 +203,11 @@ def storage_key(value: torch.Tensor) -> int:
 def is_discrete(value: torch.Tensor) -> bool:
     """Whether a tensor has integers or truth values."""
     return not (value.is_floating_point() or value.is_complex())
+
+
+def is_real_number(value: torch.Tensor) -> bool:
+    """Whether a tensor is one number, and no truth value, which is read to decide by it."""
+    return value.numel() == 1 and not value.is_complex() and value.dtype is not torch.bool
 
 
 def is_small(value: Any) -> bool:
