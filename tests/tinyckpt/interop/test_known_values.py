@@ -112,6 +112,52 @@ def test_plan_reads_constants_but_no_arguments() -> None:
         tct.trace(Reader(DECIDING["all"]), x, mask, workspace=False)
 
 
+class Selecting(nn.Module):
+    """A model whose loss is of what a mask selects."""
+
+    def __init__(self, select: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.select = nn.Linear(16, 32), select
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.select(self.layer(x).sin(), mask).exp().sin().square().mean()
+
+
+def overwritten(values: Tensor, mask: Tensor) -> Tensor:
+    """Write what one mask selects to where another one selects as much."""
+    values = values * 2
+    values[mask] = values[mask.flip(0)].exp()
+    return values
+
+
+SELECTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "rows": lambda values, mask: values[mask],
+    "elements": lambda values, mask: values[mask[:, None] & (torch.arange(32) > 3)],
+    "rows of a column": lambda values, mask: values[~mask, 3],
+    "masked_select": lambda values, mask: values.masked_select(mask[:, None]),
+    "constant": lambda values, mask: (values @ values.T)[~torch.eye(200, dtype=torch.bool)],
+    "written to": overwritten,
+}
+
+
+@pytest.mark.parametrize("select", SELECTIONS.values(), ids=SELECTIONS)
+@pytest.mark.parametrize("share", [0, 0.3, 1])
+def test_selection_by_a_known_mask_has_its_size(select: Any, share: float) -> None:
+    model, x, mask = Selecting(select), torch.randn(200, 16), torch.rand(200) < share
+    before = fingerprint(model, x, mask)
+    predicted = tct.estimate(model, x, mask).peak
+    assert not changes(before, fingerprint(model, x, mask))
+    measured, _ = tct.allocator_peak(lambda: model(x, mask).backward())
+    assert abs(predicted - measured) <= 8
+
+
+@pytest.mark.parametrize("select", [SELECTIONS["rows"], SELECTIONS["masked_select"]])
+def test_selection_by_an_unknown_mask_is_refused(select: Any) -> None:
+    model = Selecting(lambda values, mask: select(values, values[:, 0] > 0))
+    with pytest.raises(tc.GraphError, match="a shape that depends on the values of a tensor"):
+        tct.estimate(model, torch.randn(200, 16), torch.rand(200) < 0.3, workspace=False)
+
+
 class Counting(nn.Module):
     """A block that initializes itself in its first call, and skips every second one."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -21,7 +22,7 @@ from torch import fx
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch.joint import JointGraph, Values
-from tinyckpt.interop.torch.known_values import KnownValues
+from tinyckpt.interop.torch.known_values import KnownValues, true_elements
 from tinyckpt.interop.torch.pytrees import map_tensors, tree_leaves, tree_map
 from tinyckpt.interop.torch.scopes import scope_of, scoped
 from tinyckpt.interop.torch.state_rollback import ObjectState, attributes_replaced
@@ -68,6 +69,7 @@ CONTIGUOUS = {
 # The same, of an input that is contiguous: their second argument.
 UNSAFE_VIEW = torch.ops.aten._unsafe_view  # a view that no schema calls one
 CONTIGUOUS_AS_INPUT = {torch.ops.aten.native_batch_norm_backward.default}
+SELECTING = torch.ops.aten.nonzero.default, torch.ops.aten.masked_select.default
 # Kernels of attention on CUDA devices.
 FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention
 EFFICIENT_ATTENTION = torch.ops.aten._scaled_dot_product_efficient_attention
@@ -279,26 +281,29 @@ def meta_on_cpu(
     mode = mode_of(leaves) or FakeMode(allow_non_fake_inputs=True)
     of_meta = {id(value): on_cpu(value, mode) for value in leaves if is_meta(value)}
     replaced = ObjectState(model).replaced(of_meta) if of_meta else nullcontext()
-    with replaced, grouped_products_of_any_type():
+    with replaced, shapes_known():
         yield tree_map(lambda x: of_meta.get(id(x), x), tuple(args)), mode
 
 
 @contextmanager
-def grouped_products_of_any_type() -> Iterator[None]:
-    """Let FakeTensors of any type be multiplied by groups, as kernels do, in this context.
+def shapes_known() -> Iterator[None]:
+    """Let FakeTensors have the shapes that kernels return, in this context.
 
-    PyTorch's rule for their shapes asks for bfloat16, which a mixture of experts need not have.
+    PyTorch's rule for products by groups asks for bfloat16, which a mixture of experts need not
+    have. And it has none for what a mask selects, whose elements may be known.
     """
+    rules: dict[Any, Any] = {op: partial(selected, FAKE_IMPLEMENTATIONS[op]) for op in SELECTING}
     product = getattr(torch.ops.aten._grouped_mm, "default", None)
-    before = FAKE_IMPLEMENTATIONS.get(product)
-    if product is None or before is not None:
-        yield
-        return
+    if product is not None and product not in FAKE_IMPLEMENTATIONS:
+        rules[product] = grouped_product
+    before = {op: FAKE_IMPLEMENTATIONS[op] for op in rules if op in FAKE_IMPLEMENTATIONS}
     try:
-        FAKE_IMPLEMENTATIONS[product] = grouped_product
+        FAKE_IMPLEMENTATIONS.update(rules)
         yield
     finally:
-        del FAKE_IMPLEMENTATIONS[product]
+        for operator in rules:
+            FAKE_IMPLEMENTATIONS.pop(operator, None)
+        FAKE_IMPLEMENTATIONS.update(before)
 
 
 def grouped_product(mode: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -312,6 +317,23 @@ def grouped_product(mode: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
         made = func(*map_tensors(half, args), **map_tensors(half, kwargs))
         found = torch.empty_strided(made.shape, made.stride(), dtype=args[0].dtype, device="meta")
         return FakeTensor(mode, found, args[0].device)
+
+
+def selected(rule: Any, mode: Any, func: Any, *args: Any) -> Any:
+    """Return the FakeTensor of what a mask selects, or of where it is true, if that is known.
+
+    Otherwise what PyTorch's own rule returns.
+    """
+    (*of, mask), count = args, true_elements(args[-1])
+    if count is None:
+        return rule(mode, func, *args)
+    shape: tuple[int, ...] = (count, mask.ndim)
+    kind = torch.int64
+    if of:
+        repeated = torch.broadcast_shapes(of[0].shape, mask.shape).numel() // max(mask.numel(), 1)
+        shape, kind = (count * repeated,), of[0].dtype
+    with modes_disabled():
+        return FakeTensor(mode, torch.empty(shape, dtype=kind, device="meta"), mask.device)
 
 
 def on_cpu(value: torch.Tensor, mode: Any) -> torch.Tensor:

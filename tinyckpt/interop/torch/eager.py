@@ -52,7 +52,7 @@ from tinyckpt.interop.torch.capture import (
 )
 from tinyckpt.interop.torch.cuda_functions import AUTOCAST_OF_CUDA, functions_of_cuda
 from tinyckpt.interop.torch.infer_shapes import infer, stand_in
-from tinyckpt.interop.torch.known_values import KnownValues
+from tinyckpt.interop.torch.known_values import KnownValues, true_elements, with_count
 from tinyckpt.interop.torch.operator_measurements import DistinctOperators
 from tinyckpt.interop.torch.python_state import random_states, tensors_in
 from tinyckpt.interop.torch.pytrees import map_tensors, tensor_leaves, tree_leaves
@@ -589,7 +589,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         self.saved.append(saved)
         # Detached: an output that its own autograd node saves would keep that node alive.
         before, self.off = self.off, True
-        handle = SavedHandle(value.detach() if self.saving else None, saved)
+        kept = with_count(value.detach(), true_elements(value)) if self.saving else None
+        handle = SavedHandle(kept, saved)
         self.off = before
 
         def released() -> None:

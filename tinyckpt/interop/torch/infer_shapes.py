@@ -27,6 +27,7 @@ from tinyckpt.interop.torch.capture import (
     returns_operands,
     takes_device,
 )
+from tinyckpt.interop.torch.known_values import true_elements, with_count
 from tinyckpt.interop.torch.pytrees import map_tensors, tree_leaves
 from tinyckpt.interop.torch.versions import private_attribute
 
@@ -187,7 +188,7 @@ def stand_in(mode: Any, value: Any) -> Any:
     with dispatch_disabled():
         flat = torch.empty(size, dtype=value.dtype, device="meta")
         meta = flat.as_strided(value.shape, value.stride(), value.storage_offset())
-        return FakeTensor(mode, meta, value.device)
+        return with_count(FakeTensor(mode, meta, value.device), true_elements(value))
 
 
 def make(mode: Any, entry: Any, operands: list[Any]) -> Any:

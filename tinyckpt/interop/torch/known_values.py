@@ -42,6 +42,12 @@ READS = {
     torch.allclose, torch.is_nonzero, torch.Tensor.is_nonzero, torch.Tensor.equal,
 }  # fmt: skip
 ASSERTED = "_is_all_true"  # name of what checks of torch.distributions raise on, unless it is true
+# Functions that return as many elements as a mask has true ones, or write to them.
+SELECTS = {
+    torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.masked_select,
+    torch.Tensor.masked_select,
+}  # fmt: skip
+COUNT = "_true_elements"  # attribute of a FakeTensor: how many elements of a mask are true
 OPERATIONS = "add|sub|mul|truediv|floordiv|mod|pow|and|or|xor|lshift|rshift"
 WRITES = re.compile(rf".*[^_]_|__(set|setitem|i({OPERATIONS}))__")  # names of functions that write
 # What a function may raise on values where it does not on FakeTensors, such as an index out of
@@ -131,7 +137,13 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        values = [self.known.get(x) for x in tensor_leaves((args, kwargs))]
+        operands = tensor_leaves((args, kwargs))
+        values = [self.known.get(x) for x in operands]
+        if func in SELECTS and self.is_recording:
+            for operand, value in zip(operands, values, strict=True):
+                if operand.dtype is torch.bool:
+                    with modes_disabled():
+                        with_count(operand, None if value is None else int(value.sum()))
         is_known = all(x is not None for x in values) and bool(values or func in CONSTANT)
         if is_known and func in READS:
             return self.evaluated(func, args, kwargs)
@@ -193,6 +205,19 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
         for tensor, value in list(self.known.items()):
             if storage_key(value) in written:
                 del self.known[tensor]
+
+
+def true_elements(mask: torch.Tensor) -> int | None:
+    """Return how many elements of a FakeTensor are true, if it is a mask that is known."""
+    found: int | None = getattr(mask, COUNT, None)
+    return found
+
+
+def with_count(mask: Any, count: int | None) -> Any:
+    """Note how many elements of a FakeTensor are true; return it."""
+    if count is not None or hasattr(mask, COUNT):
+        setattr(mask, COUNT, count)
+    return mask
 
 
 def storage_key(value: torch.Tensor) -> int:

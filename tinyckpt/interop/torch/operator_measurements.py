@@ -15,6 +15,7 @@ from torch import fx
 from tinyckpt.interop.torch.capture import FakeMode
 from tinyckpt.interop.torch.costs import flops_of
 from tinyckpt.interop.torch.infer_shapes import stand_in
+from tinyckpt.interop.torch.known_values import true_elements
 from tinyckpt.interop.torch.pytrees import map_tensors, tree_map
 from tinyckpt.interop.torch.workspace import MeasuredOperator, measure
 
@@ -71,4 +72,5 @@ def layout(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     nbytes = value.untyped_storage().nbytes()
-    return (value.dtype, value.device, tuple(value.shape), value.stride(), nbytes)
+    count = true_elements(value)
+    return (value.dtype, value.device, tuple(value.shape), value.stride(), nbytes, count)

@@ -207,7 +207,11 @@ def tensor_of_layout(value: Any) -> Any:
     made = torch.zeros(size, dtype=dtype, device=device)
     if dtype.is_floating_point:
         made = torch.rand(size, device=device).to(dtype)
-    return made.as_strided(shape, stride, offset if size else 0)
+    made = made.as_strided(shape, stride, offset if size else 0)
+    if value.get("true"):  # a mask that selects so many elements
+        made = made.clone()
+        made[torch.unravel_index(torch.arange(value["true"], device=device), shape)] = True
+    return made
 
 
 def mapped(function: Callable[[Any], Any], value: Any) -> Any:

@@ -22,6 +22,7 @@ from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch import isolated_worker
 from tinyckpt.interop.torch.capture import arguments_of, kind_of, operator_name, storage_of
 from tinyckpt.interop.torch.joint import Values
+from tinyckpt.interop.torch.known_values import true_elements
 from tinyckpt.interop.torch.pytrees import tensor_leaves, tree_leaves
 from tinyckpt.interop.torch.worker import allocated, mapped
 
@@ -315,6 +316,7 @@ def layout(value: Any) -> Any:
         "shape": tuple(value.shape),
         "stride": value.stride(),
         "offset": value.storage_offset(),
+        "true": true_elements(value),
     }
 
 
