@@ -104,7 +104,7 @@ def test_view_that_is_written_to_is_never_predicted_below(
     assert 0 <= misses(model, x) <= ONE
 
 
-FACTORS = torch.rand(10)
+FACTORS, TABLE = torch.rand(10), torch.rand(400, 10)
 ROWS, PLACES = torch.randint(0, 400, (900,)), torch.randint(0, 10, (400, 10))
 # Their derivatives put gradients into zeros, in place; or sum what they have made themselves.
 DERIVATIVES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -135,6 +135,23 @@ DERIVATIVES: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("function", DERIVATIVES.values(), ids=DERIVATIVES)
 def test_derivative_allocates_what_it_does_on_tensors_with_data(
+    function: Callable[[Tensor], Tensor],
+) -> None:
+    x = torch.randn(400, 10, requires_grad=True)
+    assert abs(misses(Step(lambda h: function(h.sin()).sin().square().mean()), x)) <= ONE
+
+
+# Tensors that are no argument and not the model's.
+OUTSIDE: dict[str, Callable[[Tensor], Tensor]] = {
+    "itself": lambda h: h * TABLE,
+    "a view": lambda h: h.view(10, 400) * TABLE.view(10, 400),
+    "a transposed view": lambda h: h.T * TABLE.T.view_as(TABLE.T),
+    "a part": lambda h: torch.cat([h[:200] * TABLE[200:], h[200:]]),
+}
+
+
+@pytest.mark.parametrize("function", OUTSIDE.values(), ids=OUTSIDE)
+def test_tensor_from_outside_the_model_is_not_allocated_by_a_step(
     function: Callable[[Tensor], Tensor],
 ) -> None:
     x = torch.randn(400, 10, requires_grad=True)

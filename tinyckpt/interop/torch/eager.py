@@ -36,6 +36,7 @@ from tinyckpt.interop.torch.capture import (
     CONTIGUOUS_AS_INPUT,
     DispatchMode,
     FakeMode,
+    FakeTensor,
     address_of,
     autocast_disabled,
     base_of,
@@ -47,6 +48,7 @@ from tinyckpt.interop.torch.capture import (
     is_view,
     meta_on_cpu,
     next_node_number,
+    returns_operands,
     saved_by,
     storage_of,
 )
@@ -447,8 +449,11 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             result = map_tensors(contiguous, result)
         mutable = is_mutable(func)
         new = False
+        # FakeTensorMode makes a storage for a tensor from outside the model; a view is in that.
+        is_foreign = any(isinstance(x, torch.Tensor) and type(x) is not FakeTensor for x in inputs)
+        outside = is_foreign and returns_operands(func)
         for place, value in enumerate(tree_leaves(result)):
-            if (found := storage_of(value)) and found[0] not in before:
+            if (found := storage_of(value)) and found[0] not in before and not outside:
                 self.register(value, place, now)
                 new = True
         last = len(self.made) - 1
