@@ -262,8 +262,8 @@ class Policy(nn.Module):
         self.layer = nn.Linear(16, 8)
 
     def forward(self, x: Tensor, actions: Tensor) -> Tensor:
-        chosen = torch.distributions.Categorical(logits=self.layer(x))
-        drawn = torch.distributions.Normal(self.layer(x), chosen.probs + 0.1)
+        chosen = torch.distributions.Categorical(logits=self.layer(x), validate_args=True)
+        drawn = torch.distributions.Normal(self.layer(x), chosen.probs + 0.1, True)
         return (drawn.log_prob(drawn.rsample()).sum(-1) - chosen.log_prob(actions)).mean()
 
 
@@ -284,7 +284,9 @@ def test_distributions_are_recorded_and_traced_with_their_checks() -> None:
 
 
 def test_failing_check_of_a_distribution_is_refused() -> None:
-    model, x = Reader(lambda mask: torch.distributions.Bernoulli(mask * 2.0)), torch.randn(64, 16)
+    # Explicitly: the first compilation of a process turns the checks off.
+    model = Reader(lambda mask: torch.distributions.Bernoulli(mask * 2.0, validate_args=True))
+    x = torch.randn(64, 16)
     with pytest.raises(tc.GraphError, match="to satisfy the constraint"):
         tct.estimate(model, x, torch.ones(2, 4, dtype=torch.int64), workspace=False)
 
