@@ -120,7 +120,7 @@ def lab(
         theme, title, labels, group: as in ``viz.player``.
         measured: measured memory, as in ``viz.player``.
         show: the schedule that is shown first: a policy by name, or the best within a budget as in
-            ``tc.plan``; by default sqrt-n, where it saves memory. Not with a challenge.
+            ``tc.plan``; by default the best in half of store-all's memory. Not with a challenge.
         progress: called as ``progress(policy, points)`` after every attempt of the search.
 
     Raises:
@@ -177,15 +177,13 @@ def lab(
 def first_shown(offered: Choices, show: str | int | float | None) -> tuple[Trace, int | None]:
     """Return the page's first trace, and its budget in bytes if it is shown for one.
 
-    Without a wish: sqrt-n, or of other policies the first that saves memory, else mid-frontier.
+    Without a wish: the cheapest found in half of store-all's memory, else the smallest.
     """
     named = dict(offered.named)
     if show is None:
-        most = offered.points[-1].peak  # of the cheapest
-        for trace in [named["sqrt_n"]] if "sqrt_n" in named else named.values():
-            if trace.peak_bytes < most:
-                return trace, None
-        budget = offered.points[len(offered.points) // 2].peak
+        half = offered.points[-1].peak / 2  # of the cheapest
+        within = [point for point in offered.points if point.peak <= half]
+        budget = (within or offered.points[:1])[-1].peak
     elif isinstance(show, str) and show in named:
         return named[show], None
     else:

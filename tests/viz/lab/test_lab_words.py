@@ -52,7 +52,7 @@ def test_link_restores_the_saved_set(lab: OpenLab) -> None:
     assert again.evaluate("() => player.tick") == tick
     for wrong in ("keep=1-99999999", "keep=a", "keep=5-1", "policy=none", "budget=1", "budget=x"):
         page = workbench(lab, "chain:16", f"#{wrong}")
-        assert page.evaluate(STATE) == "policy=sqrt_n", wrong
+        assert page.evaluate(STATE) == "budget=4608", wrong
     assert workbench(lab, "chain:16", "#keep=none").evaluate(KEEPING) == []
 
 

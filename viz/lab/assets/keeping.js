@@ -49,7 +49,8 @@ export function toggledValues(offers, choices, values, whole, name) {
   const kept = new Set(offers.keptBy(now));
   const keeps = !values.every((each) => kept.has(each));
   const before = choices.at(-2);
-  const undoes = keeps && before && before.kind !== "named" && areEqual(without(offers.keptBy(before), whole), kept);
+  const isDropped = keeps && now.kind === "kept" && before && before.kind !== "named";
+  const undoes = isDropped && areEqual(without(offers.keptBy(before), whole), kept);
   if (keeps) for (const each of values) kept.add(each);
   else for (const each of whole) kept.delete(each);
   const choice = undoes ? before : offers.keeping(kept);
