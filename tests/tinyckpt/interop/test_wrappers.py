@@ -62,7 +62,8 @@ class Alias(Lit):
 
 
 def compiled(model: nn.Module) -> nn.Module:
-    return torch.compile(model, backend="eager")
+    # Compiled twice it would be a function.
+    return model if hasattr(model, "_orig_mod") else torch.compile(model, backend="eager")
 
 
 EAGER: list[Callable[[nn.Module], nn.Module]] = [nn.DataParallel, nn.Sequential, Lit, Alias]
@@ -79,6 +80,14 @@ def test_core_is_the_one_child_with_all_parameters() -> None:
     two = Lit(net)
     two.head = nn.Linear(2, 2)
     assert core_of(two) == ""
+
+
+def test_function_of_a_module_is_refused() -> None:
+    net = Net()
+    advice = tct.advise(net, torch.randn(64, WIDTH), budget="90 %", workspace=False)
+    with pytest.raises(tc.GraphError, match=r"expected a torch\.nn\.Module, got a function"):
+        advice.apply(torch.compile(compiled(net), backend="eager"))
+    assert wrapped_in(net) == ()
 
 
 def wrapped_in(net: nn.Module) -> tuple[str, ...]:

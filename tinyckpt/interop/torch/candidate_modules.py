@@ -146,7 +146,13 @@ def modules_to_wrap(
 
 
 def modules_of(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the modules of a model by each name that ``get_submodule`` takes."""
+    """Return the modules of a model by each name that ``get_submodule`` takes.
+
+    Raises:
+        GraphError: if it is no module.
+    """
+    if not isinstance(model, nn.Module):  # as what torch.compile makes of a compiled module
+        raise GraphError(f"expected a torch.nn.Module, got a {type(model).__name__}")
     return dict(model.named_modules(remove_duplicate=False))
 
 
