@@ -20,8 +20,10 @@ import table
 import tinyckpt as tc
 from tinyckpt.planner.chain_dp.revolve import revolve_actions
 from tinyckpt.planner.chain_dp.rotor import RotorTable, unit_of
-from tinyckpt.planner.model.chain_stages import residual_cuts, stage_sizes, stages
+from tinyckpt.planner.model.chain_cuts import residual_cuts
+from tinyckpt.planner.model.chain_stages import stages
 from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.stage_sizes import stage_sizes
 
 ROUNDS = 9
 

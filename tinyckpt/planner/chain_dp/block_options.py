@@ -27,8 +27,9 @@ from tinyckpt.planner.chain_dp.min_cut import (
     evaluate_choice,
     hull_corners,
 )
-from tinyckpt.planner.model.chain_stages import ChainStage, Stages, StorageMeter, pending_cotangents
+from tinyckpt.planner.model.chain_stages import ChainStage, Stages
 from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.stage_sizes import StorageMeter, pending_cotangents
 
 # Options per block, in addition to those with the least of each memory. Doubled: the dynamic
 # program takes twice the time for options between those that it has.
@@ -108,13 +109,13 @@ class BlockOptions:
         self.problem, self.built = problem, built
         self.grain = max(1, problem.peak(range(len(problem.graph.operators))) // MEMORY_GRAINS)
         self.outputs = set(problem.graph.outputs)
-        waiting = [*map(frozenset, pending_cotangents(problem.graph, parts)), frozenset[int]()]
+        pending = pending_cotangents(problem.graph, parts)
         self.blocks = [
             Block(
                 stage,
                 parts[i - 1].cut if i else (),
-                waiting[i + 1],
-                waiting[i],
+                pending[i + 1],
+                pending[i],
                 {data: i for i in stage.forward for data in problem.graph.operators[i].outputs},
             )
             for i, stage in enumerate(parts)

@@ -27,7 +27,7 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import evaluated_once, from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.planner.model.chain_stages import local_minimum_cuts
+from tinyckpt.planner.model.chain_cuts import local_minimum_cuts
 from tinyckpt.planner.model.liveness import FlatGraph, problem_of
 
 # Thresholds of a segment's size, from one stage to all of them, in geometric progression. Doubled:

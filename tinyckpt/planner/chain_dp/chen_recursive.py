@@ -19,7 +19,8 @@ from tinyckpt.core.lowering import evaluated_once
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.chain_dp.reversal import StageAction, schedule_of
-from tinyckpt.planner.model.chain_stages import local_minimum_cuts, stages
+from tinyckpt.planner.model.chain_cuts import local_minimum_cuts
+from tinyckpt.planner.model.chain_stages import stages
 from tinyckpt.planner.model.liveness import problem_of
 
 

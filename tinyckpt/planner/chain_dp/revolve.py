@@ -38,7 +38,8 @@ from tinyckpt.planner.model.binomial_bound import (
     repetitions,
     uniform_chain,
 )
-from tinyckpt.planner.model.chain_stages import Stages, local_minimum_cuts, stages
+from tinyckpt.planner.model.chain_cuts import local_minimum_cuts
+from tinyckpt.planner.model.chain_stages import Stages, stages
 from tinyckpt.planner.model.liveness import FlatGraph, Problem, problem_of
 
 # Evaluations of the longest plan that is tried for a budget: longer ones would take minutes. They

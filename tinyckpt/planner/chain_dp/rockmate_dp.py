@@ -39,14 +39,10 @@ from tinyckpt.planner.heuristics.backward_order import (
     to_original_order,
 )
 from tinyckpt.planner.heuristics.budget_grid import Candidate, cheapest_within, first_feasible
-from tinyckpt.planner.model.chain_stages import (
-    Stages,
-    StageSizes,
-    local_minimum_cuts,
-    stage_sizes,
-    stages,
-)
+from tinyckpt.planner.model.chain_cuts import local_minimum_cuts
+from tinyckpt.planner.model.chain_stages import Stages, stages
 from tinyckpt.planner.model.liveness import Problem, problem_of
+from tinyckpt.planner.model.stage_sizes import StageSizes, stage_sizes
 from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, eliminate_dead_order
 
 # Blocks of a graph. The table takes time in proportion to their square: of more than MAX_BLOCKS

@@ -42,14 +42,10 @@ from tinyckpt.planner.heuristics.backward_order import (
     least_growth_problem,
     to_original_order,
 )
-from tinyckpt.planner.model.chain_stages import (
-    Stages,
-    StageSizes,
-    residual_cuts,
-    stage_sizes,
-    stages,
-)
+from tinyckpt.planner.model.chain_cuts import residual_cuts
+from tinyckpt.planner.model.chain_stages import Stages, stages
 from tinyckpt.planner.model.liveness import Problem, problem_of
+from tinyckpt.planner.model.stage_sizes import StageSizes, stage_sizes
 from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
 
 # Levels of memory in a table. Sizes are rounded up to whole levels; doubled: half the rounding

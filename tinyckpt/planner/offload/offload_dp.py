@@ -40,8 +40,10 @@ from tinyckpt.planner.heuristics.backward_order import (
     least_growth_problem,
     to_original_order,
 )
-from tinyckpt.planner.model.chain_stages import StageSizes, residual_cuts, stage_sizes, stages
+from tinyckpt.planner.model.chain_cuts import residual_cuts
+from tinyckpt.planner.model.chain_stages import stages
 from tinyckpt.planner.model.liveness import Problem
+from tinyckpt.planner.model.stage_sizes import StageSizes, stage_sizes
 from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
 from tinyckpt.planner.offload.offload_saved_values import movable_values
 

@@ -42,7 +42,8 @@ from tinyckpt.planner.heuristics.dtr import dtr_candidates
 from tinyckpt.planner.heuristics.eviction import Eviction
 from tinyckpt.planner.heuristics.eviction_heuristics import Score
 from tinyckpt.planner.heuristics.greedy import SCORES
-from tinyckpt.planner.model.chain_stages import Stages, local_minimum_cuts, stages
+from tinyckpt.planner.model.chain_cuts import local_minimum_cuts
+from tinyckpt.planner.model.chain_stages import Stages, stages
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import needed_operators, smallest_budget
 from tinyckpt.planner.portfolio.forward_only import Attempts, forward_attempts

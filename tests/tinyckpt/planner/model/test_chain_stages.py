@@ -14,12 +14,8 @@ from tinyckpt.core.costs import evaluations
 from tinyckpt.planner.chain_dp.chen_recursive import recursive_actions
 from tinyckpt.planner.chain_dp.reversal import StageAction, order_of, schedule_of
 from tinyckpt.planner.chain_dp.revolve import revolve_actions
-from tinyckpt.planner.model.chain_stages import (
-    crossing_weights,
-    local_minimum_cuts,
-    residual_cuts,
-    stages,
-)
+from tinyckpt.planner.model.chain_cuts import crossing_weights, local_minimum_cuts, residual_cuts
+from tinyckpt.planner.model.chain_stages import stages
 from tinyckpt.planner.model.liveness import FlatGraph
 from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
 
