@@ -57,6 +57,7 @@ HOSTED: dict[str, Callable[[], tc.Graph]] = {
 # None for the portfolio. The first module whose name begins so counts.
 TRIED: tuple[tuple[str, str | None, dict[str, Callable[[], tc.Graph]]], ...] = (
     ("chain_dp.rotor", "rotor", NETWORKS),
+    ("chain_dp.chain_table", "rotor", NETWORKS),
     ("chain_dp.chen_budget", "chen_budget", NETWORKS),
     ("chain_dp.revolve", "revolve", {"chain of 100": NETWORKS["chain of 100"]}),
     ("chain_dp", "blocks", BLOCKS),

@@ -15,7 +15,7 @@ options it is given, up to the rounding of memory to levels.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
@@ -31,8 +31,15 @@ from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.chain_dp.block_options import BlockOption, BlockOptions
+from tinyckpt.planner.chain_dp.chain_table import (
+    ChainTable,
+    KeepState,
+    least_error_unit,
+    rounding,
+    scaled,
+    shifted,
+)
 from tinyckpt.planner.chain_dp.reversal import unique_in_order
-from tinyckpt.planner.chain_dp.rotor import UNITS_TRIED, rounding, scaled, shifted
 from tinyckpt.planner.heuristics.backward_order import (
     least_growth_order,
     least_growth_problem,
@@ -114,59 +121,41 @@ class BlockTable:
         deadline: Clock = NO_DEADLINE,
     ) -> None:
         self.unit, self.levels, self.options = unit, levels, options
-        count = len(sizes.advance)
-        rounded = rounding(unit)
-        made = np.array([0, *accumulate(rounded(sizes.results))])
-        behind = made[-1] - made[1:]
-        self.state = rounded(sizes.state)
-        pending, advance_peak = rounded(sizes.pending) + behind, rounded(sizes.advance_peak)
+        count, rounded = len(sizes.advance), rounding(unit)
         both = [*options.through, *options.recomputed]
         advance, *costs = scaled(
             sizes.advance, *([option.cost for option in each] for each in both)
         )
-        advanced = np.concatenate([[0.0], np.cumsum(advance)]).astype(np.float32)
+        table = ChainTable(sizes, unit, levels, advance)
+        memory, pending, later_results = table.memory, table.pending, table.later_results
+        self.state = table.state
         self.held = [rounded([option.held for option in each]) for each in options.through]
         there = [rounded([option.there_peak for option in each]) for each in both]
         back = [rounded([option.back_peak for option in each]) for each in both]
-        # Column 0 is a sentinel for negative memory and never feasible; column m + 1 is level m.
-        memory = np.arange(-1, levels + 1)
-        best_of = np.full((count, count, len(memory)), np.inf, np.float32)
-        lowered = np.full_like(best_of, np.inf)
         # k - s: keep state k; -1 - w: run s with option w; 0: infeasible. Of a single block: w.
-        self.choice = np.zeros(best_of.shape, np.int16)
+        self.choice = np.zeros(table.best.shape, np.int16)
         for s in range(count - 1, -1, -1):
             deadline.check()
-            own_state = shifted(memory, self.state[0, s : s + 1])[0]
-            sharing = np.flatnonzero(self.state[s, s + 1 :] != self.state[0, s + 1 :])
-            columns = shifted(memory, self.state[s, s + 1 + sharing])
+            keep = KeepState(table, s)
             after_record = shifted(memory, self.held[s])
             recomputed = costs[count + s][:, None] + np.zeros(len(memory))
-            recomputed[memory < (back[count + s] + behind[s])[:, None]] = np.inf
-            best_of[s, s], self.choice[s, s] = recomputed.min(axis=0), recomputed.argmin(axis=0)
-            lowered[s, s] = best_of[s, s, own_state]
-            held = np.append(0, self.state[s, s + 1 :])
-            passing = np.maximum.accumulate(advance_peak[s:] + held)
-            back_from = (back[s] + behind[s])[:, None]
+            recomputed[memory < (back[count + s] + later_results[s])[:, None]] = np.inf
+            table.store(s, s, recomputed.min(axis=0))
+            self.choice[s, s] = recomputed.argmin(axis=0)
+            back_from = (back[s] + later_results[s])[:, None]
             for t in range(s + 1, count):
-                cost = lowered[s + 1 : t + 1, t] + best_of[s, s:t]
-                for place, column in zip(sharing, columns, strict=True):
-                    if place < t - s:
-                        cost[place] = best_of[s + 1 + place, t, column] + best_of[s, s + place]
-                cost += (advanced[s + 1 : t + 1] - advanced[s])[:, None]
-                cost[memory < (pending[t] + passing[: t - s])[:, None]] = np.inf
-                pick = cost.argmin(axis=0)
-                best = np.take_along_axis(cost, pick[None], 0)[0]
-                choice = (pick + 1).astype(np.int16)
+                best, choice = keep.best(t)
                 if len(self.held[s]):
-                    first = best_of[s + 1, t][after_record] + costs[s][:, None].astype(np.float32)
+                    first = table.best[s + 1, t][after_record]
+                    first = first + costs[s][:, None].astype(np.float32)
                     first[memory < np.maximum(pending[t] + there[s][:, None], back_from)] = np.inf
                     option = first.argmin(axis=0)
                     through = np.take_along_axis(first, option[None], 0)[0]
                     better = through <= best
                     best[better], choice[better] = through[better], -1 - option[better]
-                best_of[s, t], self.choice[s, t] = best, choice
-                lowered[s, t] = best[own_state]
-        self.is_feasible = np.isfinite(best_of[0, -1, 1:]).tolist()
+                table.store(s, t, best)
+                self.choice[s, t] = choice
+        self.is_feasible = np.isfinite(table.best[0, -1, 1:]).tolist()
 
     def actions(self, level: int) -> list[BlockAction]:
         """Backtrack through the table: the actions of the best plan at a feasible memory level."""
@@ -219,21 +208,6 @@ def order_of_actions(parts: Stages, actions: list[BlockAction]) -> list[int]:
     return order
 
 
-def unit_of(sizes: StageSizes, options: BlockOptions, largest: int) -> int:
-    """Choose the bytes per memory level so that saved sizes are close to multiples of it.
-
-    Of the units between one and two shares of the largest memory, it has the least total rounding
-    error.
-    """
-    share = max(1, -(-largest // ROCKMATE_LEVELS))
-    held = [option.held for each in options.through for option in each]
-    kept, times = np.unique(np.array([*sizes.state[0], *held]), return_counts=True)
-    units = np.unique(np.linspace(share, 2 * share, UNITS_TRIED).astype(np.int64))
-    remainder = kept % units[:, None]
-    error = (np.minimum(remainder, units[:, None] - remainder) * times).sum(axis=1)
-    return int(units[error.argmin()])
-
-
 class RockmatePlans:
     """The block plans of one graph, from tables that do not depend on a budget.
 
@@ -278,7 +252,8 @@ class RockmatePlans:
         if (which, half) not in self.tables:
             _, sizes, options = self.blocks(which, deadline)
             highest = self.highest // 2 if half else self.highest
-            unit = unit_of(sizes, options, highest)
+            stored = [option.held for each in options.through for option in each]
+            unit = least_error_unit([*sizes.state[0], *stored], highest, ROCKMATE_LEVELS, (1,))
             self.tables[which, half] = BlockTable(sizes, options, unit, ROCKMATE_LEVELS, deadline)
         return self.tables[which, half]
 

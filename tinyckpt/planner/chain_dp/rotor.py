@@ -19,15 +19,12 @@ such as gradients stay, so that less memory remains for earlier stages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
-from math import frexp, gcd
-from typing import Any
+from collections.abc import Iterator
+from math import gcd
 
 import numpy as np
 
 from tinyckpt.base.deadline import DEFAULT_SECONDS, NO_DEADLINE, Clock, checked_seconds
-from tinyckpt.base.dtypes import Integers
 from tinyckpt.base.errors import BudgetError, PolicyOptionError
 from tinyckpt.base.units import counted, memory_text
 from tinyckpt.core.costs import Costs
@@ -36,6 +33,14 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
+from tinyckpt.planner.chain_dp.chain_table import (
+    ChainTable,
+    KeepState,
+    least_error_unit,
+    rounding,
+    scaled,
+    shifted,
+)
 from tinyckpt.planner.chain_dp.reversal import StageAction, first_kept, order_of
 from tinyckpt.planner.heuristics.backward_order import (
     least_growth_order,
@@ -43,7 +48,7 @@ from tinyckpt.planner.heuristics.backward_order import (
     to_original_order,
 )
 from tinyckpt.planner.model.chain_cuts import residual_cuts
-from tinyckpt.planner.model.chain_stages import Stages, stages
+from tinyckpt.planner.model.chain_stages import stages
 from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.stage_sizes import StageSizes, stage_sizes
 from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputations
@@ -53,9 +58,6 @@ from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_recomputat
 ROTOR_LEVELS = 256
 # Levels that a user may ask for: with these, the tables of 200 stages take 400 MB; doubled, 800.
 MAX_ROTOR_LEVELS = 1_000
-# Units of memory that are tried for a level, from one share of the memory to two, and to four: that
-# with the least rounding error is taken. Doubled: a slightly smaller error.
-UNITS_TRIED = 500
 # Divisors of store-all's peak, with one table each. Most budgets are in the half; a finer table is
 # for budgets where the half finds nothing, since its levels are larger than the values. Doubled:
 # tables of less memory, with nothing for budgets above a quarter.
@@ -63,64 +65,35 @@ HALVES, FINER = (1, 2), (4, 8, 16, 32)
 
 
 class RotorTable:
-    """The table Opt(s, t, m) for all stages s <= t and memory levels m, with its choices.
-
-    The m of the table counts the results of the stages behind t as free; their memory is subtracted
-    where m is compared. So the left part of a split has the m of the whole.
-    """
+    """The table Opt(s, t, m) for all stages s <= t and memory levels m, with its choices."""
 
     def __init__(
         self, sizes: StageSizes, unit: int, levels: int, deadline: Clock = NO_DEADLINE
     ) -> None:
         self.unit, self.levels = unit, levels
-        count = len(sizes.advance)
-        rounded = rounding(unit)
-        made = np.array([0, *accumulate(rounded(sizes.results))])
-        behind = made[-1] - made[1:]
-        self.state, self.recorded = rounded(sizes.state), rounded(sizes.recorded)
-        pending, back_peak = rounded(sizes.pending) + behind, rounded(sizes.back_peak) + behind
-        replay_peak, record_peak = rounded(sizes.replay_peak), rounded(sizes.record_peak)
-        advance_peak = rounded(sizes.advance_peak)
         advance, record, replay = scaled(sizes.advance, sizes.record, sizes.replay)
-        advanced = np.concatenate([[0.0], np.cumsum(advance)]).astype(np.float32)
-        # Column 0 is a sentinel for negative memory and never feasible; column m + 1 is level m.
-        memory = np.arange(-1, levels + 1)
-        # Single precision: the plans found are costed exactly afterwards.
-        self.best = np.full((count, count, len(memory)), np.inf, np.float32)
-        # The same after subtracting the memory of state s, where no other state shares part of it.
-        lowered = np.full_like(self.best, np.inf)
+        table, rounded = ChainTable(sizes, unit, levels, advance), rounding(unit)
+        self.best, self.state, self.recorded = table.best, table.state, rounded(sizes.recorded)
+        memory, pending = table.memory, table.pending
+        back_peak = rounded(sizes.back_peak) + table.later_results
+        replay_peak, record_peak = rounded(sizes.replay_peak), rounded(sizes.record_peak)
         # 0: record first; k - s: keep state k; -1: infeasible, or a single stage.
         self.choice = np.full(self.best.shape, -1, np.int16)
-        for s in range(count - 1, -1, -1):
+        for s in range(len(self.best) - 1, -1, -1):
             deadline.check()
-            own_state = shifted(memory, self.state[0, s : s + 1])[0]
-            # Later states that share values with this one: skip connections.
-            sharing = np.flatnonzero(self.state[s, s + 1 :] != self.state[0, s + 1 :])
-            columns = shifted(memory, self.state[s, s + 1 + sharing])
+            keep = KeepState(table, s)
             after_record = shifted(memory, self.recorded[s : s + 1])[0]
-            self.best[s, s, memory >= max(pending[s] + replay_peak[s], back_peak[s])] = replay[s]
-            lowered[s, s] = self.best[s, s, own_state]
-            held = np.append(0, self.state[s, s + 1 :])
-            passing = np.maximum.accumulate(advance_peak[s:] + held)
-            for t in range(s + 1, count):
-                # Keep state k: the right part has less memory by that state, the left the same.
-                cost = lowered[s + 1 : t + 1, t] + self.best[s, s:t]
-                for place, column in zip(sharing, columns, strict=True):
-                    if place < t - s:
-                        cost[place] = self.best[s + 1 + place, t, column] + self.best[s, s + place]
-                cost += (advanced[s + 1 : t + 1] - advanced[s])[:, None]
-                cost[memory < (pending[t] + passing[: t - s])[:, None]] = np.inf
-                pick = cost.argmin(axis=0)
-                best = np.take_along_axis(cost, pick[None], 0)[0]
-                choice = (pick + 1).astype(np.int16)
-                # Record first.
+            is_feasible = memory >= max(pending[s] + replay_peak[s], back_peak[s])
+            table.store(s, s, np.where(is_feasible, replay[s], np.inf))
+            for t in range(s + 1, len(self.best)):
+                best, choice = keep.best(t)
                 first = self.best[s + 1, t, after_record] + np.float32(record[s])
                 first[memory < max(pending[t] + record_peak[s], back_peak[s])] = np.inf
                 better = first <= best
                 best[better], choice[better] = first[better], 0
                 choice[~np.isfinite(best)] = -1
-                self.best[s, t], self.choice[s, t] = best, choice
-                lowered[s, t] = best[own_state]
+                table.store(s, t, best)
+                self.choice[s, t] = choice
 
     def actions(self, level: int, first: int = 0, last: int | None = None) -> list[StageAction]:
         """Backtrack through the table: the actions of least cost, once the first state is kept.
@@ -152,22 +125,6 @@ class RotorTable:
         return actions
 
 
-def scaled(*costs: Sequence[float]) -> list[Any]:
-    """Scale costs by a common power of two, so that the largest fits single precision."""
-    exponent = frexp(max(map(max, costs)))[1]
-    return [np.ldexp(np.asarray(each, np.float64), -exponent) for each in costs]
-
-
-def shifted(memory: Integers, less: Integers) -> Integers:
-    """Return the table columns after subtracting sizes from memory: one row per size."""
-    return np.asarray(np.maximum(memory - less[:, None], -1) + 1)
-
-
-def rounding(unit: int) -> Any:
-    """Return a function that rounds sizes to the nearest number of units."""
-    return lambda sizes: (np.asarray(sizes, np.int64) + unit // 2) // unit
-
-
 def unit_of(sizes: StageSizes, largest: int, levels: int) -> int:
     """Choose the bytes per memory level so that stored sizes are close to multiples of it.
 
@@ -181,34 +138,7 @@ def unit_of(sizes: StageSizes, largest: int, levels: int) -> int:
     )  # fmt: skip
     if exact and largest <= exact * levels:
         return exact
-    share = max(1, -(-largest // levels))
-    kept = np.array([*sizes.state[0], *sizes.recorded])
-    tried = [np.linspace(low * share, 2 * low * share, UNITS_TRIED) for low in (1, 2)]
-    units = np.unique(np.concatenate(tried).astype(np.int64))
-    remainder = kept % units[:, None]
-    error = np.minimum(remainder, units[:, None] - remainder).sum(axis=1)
-    return int(units[error.argmin()])
-
-
-def candidates(
-    graph: Graph,
-    parts: Stages,
-    sizes: StageSizes,
-    largest: int,
-    levels: int,
-    deadline: Clock = NO_DEADLINE,
-) -> Iterator[tuple[list[int], list[StageAction]]]:
-    """Yield orders of evaluations and their actions, from much memory to little, each once."""
-    table = RotorTable(sizes, unit_of(sizes, largest, levels), levels, deadline)
-    before = None
-    for level in range(min(levels, (largest - sizes.loss) // table.unit), -1, -1):
-        deadline.check()
-        if not np.isfinite(table.best[0, -1, level + 1]):
-            return
-        actions = [StageAction("keep", 0), *table.actions(level)]
-        if actions != before:
-            yield eliminate_dead_recomputations(graph, order_of(parts, actions)), actions
-        before = actions
+    return least_error_unit([*sizes.state[0], *sizes.recorded], largest, levels, (1, 2))
 
 
 class RotorPlans:
@@ -229,7 +159,7 @@ class RotorPlans:
     def plans(
         self, share: int, levels: int = ROTOR_LEVELS, deadline: Clock = NO_DEADLINE
     ) -> Iterator[tuple[list[int], list[StageAction]]]:
-        """Yield orders of evaluations and their actions, from much memory to little.
+        """Yield orders of evaluations and their actions, from much memory to little, each once.
 
         Args:
             share: the table covers memory up to one ``share``-th of store-all's peak,
@@ -240,12 +170,20 @@ class RotorPlans:
         Raises:
             OutOfTimeError: if the time is up.
         """
-        largest = self.highest // share
-        if share in FINER and self.unit(share, levels) == self.unit(2, levels):
+        largest, unit = self.highest // share, self.unit(share, levels)
+        if share in FINER and unit == self.unit(2, levels):
             return  # no finer than the table of the half
-        found = candidates(self.reordered.graph, self.parts, self.sizes, largest, levels, deadline)
-        for order, actions in found:
-            yield to_original_order(order, self.sequence), actions
+        table = RotorTable(self.sizes, unit, levels, deadline)
+        graph, before = self.reordered.graph, None
+        for level in range(min(levels, (largest - self.sizes.loss) // unit), -1, -1):
+            deadline.check()
+            if not np.isfinite(table.best[0, -1, level + 1]):
+                return
+            actions = [StageAction("keep", 0), *table.actions(level)]
+            if actions != before:
+                order = eliminate_dead_recomputations(graph, order_of(self.parts, actions))
+                yield to_original_order(order, self.sequence), actions
+            before = actions
 
     def unit(self, share: int, levels: int) -> int:
         """Return the bytes per level of memory."""

@@ -33,8 +33,9 @@ import numpy as np
 from tinyckpt.base.deadline import NO_DEADLINE, Clock
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
+from tinyckpt.planner.chain_dp.chain_table import rounding, scaled, shifted
 from tinyckpt.planner.chain_dp.reversal import StageAction, order_of
-from tinyckpt.planner.chain_dp.rotor import RotorTable, rounding, scaled, shifted, unit_of
+from tinyckpt.planner.chain_dp.rotor import RotorTable, unit_of
 from tinyckpt.planner.heuristics.backward_order import (
     least_growth_order,
     least_growth_problem,
