@@ -126,17 +126,12 @@ class LocalSearch:
     def __init__(
         self, problem: Problem, budget: int, seed: int = 0, deadline: Clock = NO_DEADLINE
     ) -> None:
-        graph = problem.graph
+        graph, lists = problem.graph, problem.lists
         self.problem, self.budget, self.deadline = problem, budget, deadline
         self.random, self.trials = Random(seed), TRIALS
-        self.reads = [
-            [d for d in dict.fromkeys(operator.inputs) if not graph.data[d].is_source]
-            for operator in graph.operators
-        ]
-        self.writes = [operator.outputs for operator in graph.operators]
+        self.inputs, self.outputs, self.producer = lists.inputs, lists.outputs, lists.producer
+        self.size, self.cost = lists.size, lists.cost
         self.once = [operator.once for operator in graph.operators]
-        self.producer = [-1 if node.producer is None else node.producer for node in graph.data]
-        self.size, self.cost = problem.size.tolist(), problem.cost.tolist()
         self.results = [data for data in graph.outputs if self.producer[data] >= 0]
         count = max(len(self.cost), 1)
         self.mean_size = sum(self.size) / count
@@ -219,9 +214,9 @@ class LocalSearch:
         overflow = self.overflow(order)
         events: list[list[list[int]]] = [[] for _ in self.size]
         for position, operator in enumerate(order):
-            for data in self.reads[operator]:
+            for data in self.inputs[operator]:
                 events[data][-1].append(position)
-            for data in self.writes[operator]:
+            for data in self.outputs[operator]:
                 events[data].append([position])
         for data in self.results:
             events[data][-1].append(len(order))
@@ -269,7 +264,7 @@ class LocalSearch:
     ) -> list[int]:
         """Return candidate positions of a recomputation: where inputs' live ranges end, or last."""
         positions = {following}
-        for data in self.reads[operator]:
+        for data in self.inputs[operator]:
             end = span_before(state, data, following)[-1]
             if last < end < following - 1:
                 positions.add(end + 1)
@@ -285,7 +280,7 @@ class LocalSearch:
         """
         total, operators = 0.0, list[int]()
         weight = state.weight
-        for data in self.reads[operator]:
+        for data in self.inputs[operator]:
             end = span_before(state, data, place)[-1]
             if end >= place:
                 continue
@@ -308,19 +303,19 @@ class LocalSearch:
         """Yield moves of operators that free more than they allocate to earlier positions."""
         weight, seen, latest = state.weight, set[int](), 0
         for position, operator in enumerate(state.order):
-            made = sum(self.size[data] for data in self.writes[operator])
+            made = sum(self.size[data] for data in self.outputs[operator])
             first, freed = 0, list[tuple[int, int]]()
             if self.problem.in_order and operator not in seen:
                 first, latest = latest, position + 1  # after the first evaluation before it
             seen.add(operator)
-            for data in self.reads[operator]:
+            for data in self.inputs[operator]:
                 span = span_before(state, data, position)
                 first = max(first, span[0] + 1)
                 if span[-1] == position:
                     freed.append((span[-2], self.size[data]))
             if sum(size for _, size in freed) <= made:
                 continue
-            for data in self.writes[operator]:
+            for data in self.outputs[operator]:
                 if state.begins[data][0] < position:
                     first = max(first, span_before(state, data, position)[-1] + 1)
             for place in sorted({first, *(max(first, last + 1) for last, _ in freed)}):
