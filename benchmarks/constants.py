@@ -97,6 +97,7 @@ def constants() -> dict[str, str]:
                 for name in map(ast.unparse, names):
                     value = getattr(importlib.import_module(module), name)
                     if name.isupper() and name not in COUNTS and is_tunable(value):
+                        assert name not in found, f"{name} is in {found[name]} and in {module}"
                         found[name] = module
     return found
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tinyckpt.base.units import cost_text, counted, memory_text
 
-OPTIMAL = 1 + 1e-12  # a cost that exceeds its bound by less is equal to it: rounding
+OPTIMAL_RATIO = 1 + 1e-12  # a cost that exceeds its bound by less is equal to it: rounding
 
 
 class LazyBound:
@@ -31,7 +31,7 @@ class LazyBound:
                 raise AttributeError(f"a certificate has no attribute {name!r}")
             bound = min(self.prove(), self.cost)  # it may exceed the cost by rounding
             proven = "optimal in its class" if self.scope else "optimal"
-            status = proven if self.cost <= bound * OPTIMAL else "heuristic"
+            status = proven if self.cost <= bound * OPTIMAL_RATIO else "heuristic"
             object.__setattr__(self, "status", status)
             object.__setattr__(self, "lower_bound", bound)
             object.__setattr__(self, "prove", lambda: bound)  # frees what the proof needed

@@ -6,8 +6,8 @@ cheapest schedule is where the rounds begin. Each round drops recomputations, th
 window or a random share of all, and repairs the order by moves until it is within the budget
 (``heuristics.local_search``); the order that results is kept if it costs no more. How random the
 moves are changes from round to round: always the best ones lead to the same local optimum. The
-rounds end with the time limit, at a cost that is proven optimal, or after PATIENCE rounds without a
-gain.
+rounds end with the time limit, at a cost that is proven optimal, or after MAX_VAIN_ROUNDS rounds
+without a gain.
 
 The frontier of ``search`` does not depend on the requested budget; what is found here does. So it
 is no point of the frontier.
@@ -34,10 +34,11 @@ from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, low
 
 # Rounds without a gain after which the search ends. Doubled: some plans are cheaper by less than a
 # thousandth, in up to twice the time.
-PATIENCE = 3_000
+MAX_VAIN_ROUNDS = 3_000
 # Random choices of each round. Trials: of one move, the random weights choose it; of more, what it
 # gains. Noise: largest deviation of the weights from 1. Shares: of recomputations that are dropped.
-TRIALS, NOISE, SHARES = (1, 2, 8), (0.1, 0.3, 0.6, 0.9), (0.15, 0.3, 0.6, 1.0)
+ROUND_TRIALS, ROUND_NOISE = (1, 2, 8), (0.1, 0.3, 0.6, 0.9)
+DROPPED_SHARES = (0.15, 0.3, 0.6, 1.0)
 # Evictions at the requested budget, by the policy that has the score. More: other places to begin.
 EVICTIONS = (("dtr", HEURISTICS["dtr"]), *(("greedy", score) for score in SCORES.values()))
 
@@ -67,11 +68,11 @@ def improved(schedule: Schedule, request: PlanRequest) -> Schedule:
                 if (new := problem.cost_of(order)) < cost:
                     best, cost, policy = order, new, name
         search, random = LocalSearch(problem, budget, deadline=clock), Random(0)
-        while cost > bound and since < PATIENCE:
+        while cost > bound and since < MAX_VAIN_ROUNDS:
             clock.check()
             since += 1
-            search.trials = random.choice(TRIALS)
-            noise, share = random.choice(NOISE), random.choice(SHARES)
+            search.trials = random.choice(ROUND_TRIALS)
+            noise, share = random.choice(ROUND_NOISE), random.choice(DROPPED_SHARES)
             if random.random() < 0.5:
                 repaired = search.shaken(best, noise)
             else:

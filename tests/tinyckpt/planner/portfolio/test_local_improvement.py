@@ -65,7 +65,7 @@ def test_improvement_begins_with_evictions_within_this_very_budget(
             costs.append(problem.cost_of(Eviction(problem, budget, score).run()))
     request = PlanRequest(graph, problem.costs, budget, Clock(60.0), (), problem)
     worst = tc.certify(tc.plan(graph, "recompute_all"), problem.costs)
-    monkeypatch.setattr(local_improvement, "PATIENCE", 0)  # no rounds follow
+    monkeypatch.setattr(local_improvement, "MAX_VAIN_ROUNDS", 0)  # no rounds follow
     given = replace(tc.plan(graph, "recompute_all"), certificate=worst)
     found = local_improvement.improved(given, request)
     assert tc.replay(found).peak_bytes <= budget
