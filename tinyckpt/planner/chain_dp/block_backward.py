@@ -43,7 +43,7 @@ class BlockBackward:
 
     def __init__(
         self, whole: Problem, operators: Sequence[int], state: Collection[int],
-        waits: Collection[int], cotangents: Collection[int], after: Collection[int],
+        live_in: Collection[int], cotangents: Collection[int], live_out: Collection[int],
     ) -> None:  # fmt: skip
         """Build the graph of the block.
 
@@ -51,13 +51,13 @@ class BlockBackward:
             whole: the whole graph, with its costs.
             operators: of the block, in order.
             state: values that are resident throughout.
-            waits: live-in values: resident when the backward pass of the block begins.
+            live_in: values that are resident when the backward pass of the block begins.
             cotangents: those of the live-in values that backward operators made.
-            after: live-out values: resident at the end.
+            live_out: values that are resident at the end.
         """
         graph, costs, root = whole.graph, whole.costs, whole.root
         held = {root[data] for data in state}
-        given = {d for d in waits if root[d] not in held and not graph.data[root[d]].is_source}
+        given = {d for d in live_in if root[d] not in held and not graph.data[root[d]].is_source}
         given |= {root[data] for data in given}
         touched = [
             data for i in operators
@@ -89,7 +89,7 @@ class BlockBackward:
             shared = base is not None and base != data and root[data] not in held
             view_of = number.get(base) if shared and base is not None else None
             nodes.append(replace(node, id=place, producer=producer.get(place), view_of=view_of))
-        kept = [number[data] for data in after if data in number]
+        kept = [number[data] for data in live_out if data in number]
         prohibitive = 1.0 + sum(costs.operators[i] for i in operators)
         small = Graph("block", tuple(nodes), tuple(made), (), sorted(kept))
         self.problem = Problem(small, Costs(

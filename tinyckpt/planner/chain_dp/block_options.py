@@ -56,7 +56,7 @@ class BlockOption:
         record: the forward operators to evaluate in the forward pass, in order.
         back: the operators to evaluate in the backward pass, in order: its own, and recomputations
             of what they read.
-        held: memory of the saved values and of the cut behind the block.
+        held: memory of the saved values and of the cut after the block.
         cost: of all evaluations in both passes, without one evaluation per backward operator.
         there_peak, back_peak: peak memory of the forward pass and of the backward pass.
     """
@@ -77,15 +77,15 @@ class Block:
     Attributes:
         stage: the stage.
         state: the values that cross the cut before it: its input state.
-        behind: live-in cotangents: backward values for this stage or earlier ones.
-        waiting: cotangents that stay live: backward values for earlier stages.
+        cotangents_in: live-in cotangents: backward values for this stage or earlier ones.
+        cotangents_out: those that are live afterwards: backward values for earlier stages.
         maker: for every value that the forward pass of the stage makes, the operator.
     """
 
     stage: ChainStage
     state: tuple[int, ...]
-    behind: frozenset[int]
-    waiting: frozenset[int]
+    cotangents_in: frozenset[int]
+    cotangents_out: frozenset[int]
     maker: Mapping[int, int]
 
 
@@ -170,7 +170,8 @@ class BlockOptions:
         graph, costs, root = self.problem.graph, self.problem.costs, self.problem.root
         stage = block.stage
         roles = [set(each) for each in (
-            block.behind, block.state, stage.cut, block.waiting, stage.tape, self.outputs,
+            block.cotangents_in, block.state, stage.cut, block.cotangents_out, stage.tape,
+            self.outputs,
         )]  # fmt: skip
         number: dict[int, int] = {}
         said: list[object] = []
@@ -246,21 +247,21 @@ class BlockOptions:
                 kept.update(data for data in own if graph.data[data].view_of in kept)
         record = sorted({*stage.advance, *self.producers(block, kept, set(block.state))})
         there = kept.union(block.state, (d for d in stage.tape if d not in block.maker))
-        before, back = frozenset(there | block.behind), list[int]()
+        before, back = frozenset(there | block.cotangents_in), list[int]()
         for target in stage.backward:
             missing = sorted(self.producers(block, graph.operators[target].inputs, there))
             there.update(data for i in missing for data in graph.operators[i].outputs)
             back += [*missing, target]
         evaluated = [*record, *(i for i in back if i < graph.forward_count)]
         held = self.measure.roots(block.state)
-        waits, after = {*kept, *stage.cut}, block.waiting | self.results(stage)
+        live_out, after = {*kept, *stage.cut}, block.cotangents_out | self.results(stage)
         return BlockOption(
             saved=tuple(sorted(kept)),
             record=tuple(record),
             back=tuple(back),
-            held=self.measure.memory(waits, held),
+            held=self.measure.memory(live_out, held),
             cost=sum(costs.operators[i] for i in evaluated),
-            there_peak=self.measure.peak(record, (), waits, held),
+            there_peak=self.measure.peak(record, (), live_out, held),
             back_peak=self.measure.peak(back, before, after, held),
         )
 
@@ -270,8 +271,8 @@ class BlockOptions:
         elsewhere = {data for data in stage.tape if data not in block.maker}
         backward_pass = BlockBackward(
             self.problem, [*stage.forward, *stage.backward], block.state,
-            elsewhere.union(option.saved, block.behind), block.behind,
-            block.waiting | self.results(stage),
+            elsewhere.union(option.saved, block.cotangents_in), block.cotangents_in,
+            block.cotangents_out | self.results(stage),
         )  # fmt: skip
         once = sum(cost[i] for i in (*option.record,)) - sum(cost[i] for i in stage.backward)
         found = []

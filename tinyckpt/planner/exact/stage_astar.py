@@ -149,9 +149,9 @@ class StageSearch:
             if not group & keep
         ]
         groups = sorted((group for group in groups if group[0]), reverse=True)
-        behind = [0] * (len(groups) + 1)
+        weight_from = [0] * (len(groups) + 1)
         for index in range(len(groups) - 1, -1, -1):
-            behind[index] = behind[index + 1] + groups[index][0]
+            weight_from[index] = weight_from[index + 1] + groups[index][0]
         todo = [(0, held, over)]
         while todo:
             self.effort -= 1
@@ -160,7 +160,7 @@ class StageSearch:
             index, left, missing = todo.pop()
             if missing <= 0:
                 yield left
-            elif behind[index] >= missing:
+            elif weight_from[index] >= missing:
                 group = groups[index][1]
                 todo.append((index + 1, left, missing))
                 if left & group:

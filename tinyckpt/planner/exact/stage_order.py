@@ -37,7 +37,7 @@ def whole_model(reduced: Reduced, order: Sequence[int] | None) -> Master:
     model = solver_module().CpModel()
     if order is None:
         earliest = [before.bit_count() for before in reduced.ancestors]
-        latest = [count - 1 - behind.bit_count() for behind in reduced.descendants]
+        latest = [count - 1 - after.bit_count() for after in reduced.descendants]
     else:
         earliest = [0] * count
         for stage, operator in enumerate(order):
@@ -116,7 +116,7 @@ def last_stages(reduced: Reduced, earliest: Sequence[int], latest: Sequence[int]
     """Return for each operator the last stage in which a recomputation of it can be of use.
 
     A descendant of it has yet to be evaluated first, or it is for a result that was freed: then
-    that is the stage behind all first evaluations. A result whose first evaluation comes last is
+    that is the stage after all first evaluations. A result whose first evaluation comes last is
     not freed any more.
     """
     count = len(reduced.operators)
@@ -126,11 +126,11 @@ def last_stages(reduced: Reduced, earliest: Sequence[int], latest: Sequence[int]
         if reduced.makes_set[operator] & reduced.outputs and earliest[operator] < count - 1
     )
     last = []
-    for operator, behind in enumerate(reduced.descendants):
-        if (behind | 1 << operator) & results:
+    for operator, after in enumerate(reduced.descendants):
+        if (after | 1 << operator) & results:
             last.append(count)
         else:
-            last.append(max([latest[operator], *(latest[other] for other in members(behind))]))
+            last.append(max([latest[operator], *(latest[other] for other in members(after))]))
     return last
 
 
@@ -208,10 +208,10 @@ def add_demands(master: Master, done: list[list[Term]]) -> None:
         later: Term = 0
         for stage in range(len(master.held) - 1, -1, -1):
             if data in master.held[stage]:
-                behind = [done[stage + 1][reader] for reader in reduced.readers[data]]
+                readers_done = [done[stage + 1][reader] for reader in reduced.readers[data]]
                 if reduced.outputs >> data & 1:
-                    behind.append(0)
-                for reader_done in behind:
+                    readers_done.append(0)
+                for reader_done in readers_done:
                     if not is_always(reader_done):
                         wanted = done[stage + 1][operator] - reader_done
                         model.add(master.held[stage][data] + later >= wanted)
