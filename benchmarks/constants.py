@@ -71,6 +71,7 @@ TRIED: tuple[tuple[str, str | None, dict[str, Callable[[], tc.Graph]]], ...] = (
     ("model.link", HOST, HOSTED),
     ("offload", HOST, HOSTED),
     ("portfolio.plan_with_host", HOST, HOSTED),
+    ("portfolio.offload_candidates", HOST, HOSTED),
     ("", None, {**SMALL, "transformer of 6 layers": NETWORKS["transformer of 6 layers"]}),
 )
 # Counts of what is there, and places in tables, which nothing else than that number can be.

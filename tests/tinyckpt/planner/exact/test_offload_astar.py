@@ -20,7 +20,7 @@ from tinyckpt.planner.exact.stage_astar import SearchLimitError
 from tinyckpt.planner.model.cost_models import custom
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import smallest_budget
-from tinyckpt.planner.portfolio.plan_with_host import host_bound
+from tinyckpt.planner.model.makespan_bound import host_bound
 
 BYTES = 512
 # Of three layers states are many: seconds each.

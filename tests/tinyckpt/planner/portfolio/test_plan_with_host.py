@@ -22,6 +22,7 @@ from tinyckpt.planner.model.binomial_bound import fewest_evaluations
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.model.lower_bounds import smallest_budget
 from tinyckpt.planner.offload import offload_saved_values as saving
+from tinyckpt.planner.portfolio import offload_candidates as candidates
 from tinyckpt.planner.portfolio import plan_with_host as planning
 
 CHAIN = tc.networks.chain(4)
@@ -192,10 +193,11 @@ class Passes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        made = ("run_policy", "replay", "timed", "hoist_fetches", "offload_order")
+        made = ("run_policy", "replay", "hoist_fetches", "offload_order")
         moved = ("insert_offloads", "replay", "hoist_fetches")
         for module, name in (
-            *((planning, name) for name in made),
+            *((candidates, name) for name in made),
+            *((planning, name) for name in ("replay", "timed")),
             *((saving, name) for name in moved),
         ):
             monkeypatch.setattr(module, name, self.counted(getattr(module, name)))
