@@ -42,7 +42,6 @@ from tinyckpt.planner.heuristics.budget_grid import (
 from tinyckpt.planner.heuristics.eviction import Eviction
 from tinyckpt.planner.heuristics.eviction_heuristics import (
     Cost,
-    EvictionState,
     Score,
     memory,
     recompute_cost,
@@ -51,7 +50,7 @@ from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, lower
 
 
-def entangled_cost(run: EvictionState, data: int, most: float) -> Cost:
+def entangled_cost(run: Eviction, data: int, most: float) -> Cost:
     """Return c0 plus the cost of the evicted neighborhood e*, and the operators.
 
     Once the sum exceeds ``most``, the partial sum is returned.
@@ -70,22 +69,22 @@ def entangled_cost(run: EvictionState, data: int, most: float) -> Cost:
     return total, operators
 
 
-def local_recompute_cost(run: EvictionState, data: int, most: float) -> Cost:
+def local_recompute_cost(run: Eviction, data: int, most: float) -> Cost:
     """Return c0, the cost of the value's own operator."""
     return run.cost[run.producer[data]], set()
 
 
-def unit_cost(run: EvictionState, data: int, most: float) -> Cost:
+def unit_cost(run: Eviction, data: int, most: float) -> Cost:
     """Return 1, for a score that ignores costs."""
     return 1.0, set()
 
 
-def staleness(run: EvictionState, data: Any) -> Any:
+def staleness(run: Eviction, data: Any) -> Any:
     """Return s, the time since the last access of each value."""
     return run.clock - run.last_access[data]
 
 
-def memory_and_staleness(run: EvictionState, data: Any) -> Any:
+def memory_and_staleness(run: Eviction, data: Any) -> Any:
     """Return m s, memory times staleness."""
     return run.sizes[data] * staleness(run, data)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from math import inf
-from typing import Any, Protocol
 
 import numpy as np
 
@@ -274,37 +273,20 @@ class Eviction:
         return self.pins is None or self.pins.may_go(root)
 
 
-# ------------------------------------------------------------------------------------------------
-# Pinning of non-recomputable values during a run: they stay as long as they may be needed.
-#
-# These are the outputs of non-recomputable operators; and, once such an output has been freed, the
-# values computed from it whose recomputation would need it again. So freeing a value passes the pin
-# on to its readers' outputs. A value is needed if the sequence reads it again, or if an evicted
-# value can be recomputed from it only.
-
-
-class EvictionFacts(Protocol):
-    """Attributes of a run that pinning reads; see ``Eviction``."""
-
-    problem: Problem
-    inputs: list[list[int]]
-    outputs: list[tuple[int, ...]]
-    consumers: tuple[tuple[int, ...], ...]
-    producer: list[int]
-    views: list[list[int]]
-    resident: bytearray
-    next_use: Any
-
-
 class PinnedValues:
-    """Pinned values of a run: resident values that cannot be recomputed.
+    """Pinning of non-recomputable values during a run: they stay as long as they may be needed.
+
+    Pinned are the outputs of non-recomputable operators; and, once such an output has been freed,
+    the values computed from it whose recomputation would need it again. So freeing a value passes
+    the pin on to its readers' outputs. A value is needed if the sequence reads it again, or if an
+    evicted value can be recomputed from it only.
 
     Attributes:
         idle: values that the sequence does not read again, kept because an evicted value may have
             to be recomputed from them.
     """
 
-    def __init__(self, run: EvictionFacts) -> None:
+    def __init__(self, run: Eviction) -> None:
         self.run = run
         self.idle: list[int] = []
         self._is_once = bytearray(operator.once for operator in run.problem.graph.operators)

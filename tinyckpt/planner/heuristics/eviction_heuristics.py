@@ -11,39 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from tinyckpt.base.dtypes import Integers
-
-
-class EvictionState(Protocol):
-    """State of an eviction-based run that scores read; the attributes are those of ``Eviction``."""
-
-    sequence: list[int]
-    position: int
-    clock: float
-    last_access: Any
-    next_use: list[int]
-    resident: bytearray
-    weighty: bytearray
-    computed: bytearray
-    inputs: list[list[int]]
-    outputs: list[tuple[int, ...]]
-    consumers: tuple[tuple[int, ...], ...]
-    producer: list[int]
-    cost: list[float]
-    root: list[int]
-    size: list[int]
-    sizes: Integers
-    score: Score
-
-    @property
-    def pins(self) -> object | None:
-        """The pinned values, if an operator is non-recomputable."""
-
-    def may_go(self, data: int) -> bool:
-        """Whether a value can be evicted: not locked, not pinned, no result shares its storage."""
-
+if TYPE_CHECKING:
+    from tinyckpt.planner.heuristics.eviction import Eviction
 
 Cost = tuple[float, set[int]]
 
@@ -62,19 +33,19 @@ class Score:
         falls: whether scores fall over time, since the divisor grows.
     """
 
-    cost: Callable[[EvictionState, int, float], Cost]
-    divisor: Callable[[EvictionState, Any], Any]
+    cost: Callable[[Eviction, int, float], Cost]
+    divisor: Callable[[Eviction, Any], Any]
     own: bool = True
     falls: bool = False
 
-    def least(self, run: EvictionState) -> list[float]:
+    def least(self, run: Eviction) -> list[float]:
         """Return a lower bound on the cost of each value."""
         if not self.own:
             return [1.0] * len(run.producer)
         return [run.cost[producer] if producer >= 0 else 0.0 for producer in run.producer]
 
 
-def recompute_cost(run: EvictionState, data: int, most: float = inf) -> Cost:
+def recompute_cost(run: Eviction, data: int, most: float = inf) -> Cost:
     """Return the cost of recomputing a value from the resident values, and the operators.
 
     Once the sum exceeds ``most``, the partial sum is returned.
@@ -94,13 +65,13 @@ def recompute_cost(run: EvictionState, data: int, most: float = inf) -> Cost:
     return total, operators
 
 
-def memory(run: EvictionState, data: int) -> int:
+def memory(run: Eviction, data: int) -> int:
     """Return the memory of a value's storage, which its eviction frees."""
     return run.size[run.root[data]]
 
 
 def by_distance(
-    exponent: float, cost: Callable[[EvictionState, int, float], Cost] = recompute_cost
+    exponent: float, cost: Callable[[Eviction, int, float], Cost] = recompute_cost
 ) -> Score:
     """Build the score cost / (memory x distance^exponent), for runs that know the future.
 
@@ -114,7 +85,7 @@ def by_distance(
     False
     """
 
-    def divisor(run: EvictionState, data: int) -> float:
+    def divisor(run: Eviction, data: int) -> float:
         next_use = run.next_use[data]
         distance = next_use - run.position + 1 if next_use >= 0 else len(run.sequence)
         return float(memory(run, data) * distance**exponent)

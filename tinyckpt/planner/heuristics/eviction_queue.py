@@ -23,10 +23,12 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from math import inf
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tinyckpt.planner.heuristics.eviction_heuristics import EvictionState
+if TYPE_CHECKING:
+    from tinyckpt.planner.heuristics.eviction import Eviction
 
 # Relative rounding error between bounds and scores, which are summed in different orders; larger:
 # more values are scored.
@@ -44,7 +46,7 @@ class LazyQueue:
     they are unlocked.
     """
 
-    def __init__(self, run: EvictionState) -> None:
+    def __init__(self, run: Eviction) -> None:
         self.run, self.score = run, run.score
         self._least = run.score.least(run)
         self._bound = list(self._least)  # lower bounds of the costs
@@ -127,7 +129,7 @@ class LazyQueue:
 class LinearScan:
     """Linear scan of the resident values of a run, with vectorised lower bounds of their scores."""
 
-    def __init__(self, run: EvictionState) -> None:
+    def __init__(self, run: Eviction) -> None:
         self.run, self.score = run, run.score
         self._least = np.array(run.score.least(run))
 
