@@ -27,7 +27,6 @@ from tinyckpt.base.units import counted, memory_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import nothing_to_reverse, separators
 from tinyckpt.core.graph import Graph, producer_of
-from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.chain_dp.block_options import BlockOption, BlockOptions
@@ -50,7 +49,7 @@ from tinyckpt.planner.model.chain_cuts import local_minimum_cuts
 from tinyckpt.planner.model.chain_stages import Stages, stages
 from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.stage_sizes import StageSizes, stage_sizes
-from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, eliminate_dead_order
+from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_order, lower
 
 # Blocks of a graph. The table takes time in proportion to their square: of more than MAX_BLOCKS
 # neighbours are joined; doubled, four times the time. With fewer than MIN_BLOCKS separators, or
@@ -338,8 +337,7 @@ def plan_blocks(
         )
 
     best = first_feasible(highest, planned, budget)
-    kept = checkpoints_of_order(graph, best.order)
-    return from_order(graph, best.order, "blocks", {}, best.detail, kept)
+    return lower(graph, best.order, "blocks", {}, best.detail)
 
 
 BLOCKS = Policy(

@@ -47,7 +47,7 @@ from tinyckpt.planner.heuristics.eviction_heuristics import (
     recompute_cost,
 )
 from tinyckpt.planner.model.liveness import Problem, problem_of
-from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, lower
+from tinyckpt.planner.model.vectorised_lowering import lower
 
 
 def entangled_cost(run: Eviction, data: int, most: float) -> Cost:
@@ -171,8 +171,7 @@ def plan_dtr(
         )
 
     best = first_feasible(levels.highest, planned, budget)
-    kept = checkpoints_of_order(graph, best.order)
-    return lower(graph, best.order, "dtr", {"heuristic": heuristic}, best.detail, kept)
+    return lower(graph, best.order, "dtr", {"heuristic": heuristic}, best.detail)
 
 
 DTR = Policy(

@@ -38,7 +38,7 @@ from tinyckpt.planner.heuristics.dtr import entangled_cost
 from tinyckpt.planner.heuristics.eviction import Eviction, unread_separators
 from tinyckpt.planner.heuristics.eviction_heuristics import Score, by_distance
 from tinyckpt.planner.model.liveness import Problem, problem_of
-from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, lower
+from tinyckpt.planner.model.vectorised_lowering import lower
 
 Setting = tuple[str, Score, Sequence[int], bool]
 # Bisection steps between the lowest feasible level and the one below; each halves the gap to the
@@ -228,8 +228,7 @@ def plan_greedy(
         return plan_at_nearest_level(levels, room, lambda level: sweep.at(level, deadline), problem)
 
     best = first_feasible(levels.highest, planned, budget)
-    kept = checkpoints_of_order(graph, best.order)
-    return lower(graph, best.order, "greedy", {}, best.detail, kept)
+    return lower(graph, best.order, "greedy", {}, best.detail)
 
 
 GREEDY = Policy(

@@ -30,7 +30,7 @@ from tinyckpt.planner.heuristics.greedy import SCORES
 from tinyckpt.planner.heuristics.local_search import LocalSearch
 from tinyckpt.planner.model.certificate import Certificate
 from tinyckpt.planner.model.plan_request import PlanRequest, reserved
-from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, lower
+from tinyckpt.planner.model.vectorised_lowering import lower
 
 # Rounds without a gain after which the search ends. Doubled: some plans are cheaper by less than a
 # thousandth, in up to twice the time.
@@ -90,10 +90,9 @@ def improved(schedule: Schedule, request: PlanRequest) -> Schedule:
     note = (
         f"{repeated}, after local search; peak {memory_text(problem.peak(best), costs.memory_unit)}"
     )
-    kept, graph = checkpoints_of_order(request.graph, best), request.graph
     options = schedule.options if policy == schedule.policy else {}
-    found = lower(graph, best, policy, options, note, kept)
+    found = lower(request.graph, best, policy, options, note)
     certificate = Certificate.lazy(
-        lambda: bound, cost, budget, costs.unit, costs.memory_unit, len(graph.once)
+        lambda: bound, cost, budget, costs.unit, costs.memory_unit, len(request.graph.once)
     )
     return replace(found, certificate=certificate)

@@ -28,7 +28,7 @@ from tinyckpt.planner.model.budget import parse_budget
 from tinyckpt.planner.model.certificate import Certificate
 from tinyckpt.planner.model.liveness import Problem, problem_of
 from tinyckpt.planner.model.lower_bounds import cost_bound, needed_operators, smallest_budget
-from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, lower
+from tinyckpt.planner.model.vectorised_lowering import lower
 
 FRONTIER_HEADER = ("found by", "peak", "cost", "of store-all")
 
@@ -145,14 +145,7 @@ class Frontier:
         if not self.complete:
             note += "; the search was cut short, more time may find more"
         options = {"budget": budget, "memory_unit": self.costs.memory_unit}
-        schedule = lower(
-            self.graph,
-            point.order.tolist(),
-            point.policy,
-            options,
-            note,
-            checkpoints_of_order(self.graph, point.order),
-        )
+        schedule = lower(self.graph, point.order.tolist(), point.policy, options, note)
         if not certified:
             return schedule
         problem = problem_of(self.graph, self.costs)
