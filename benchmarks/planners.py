@@ -18,7 +18,7 @@ from typing import Any
 import table
 
 import tinyckpt as tc
-from tinyckpt.planner.chain_dp.revolve import revolve_actions
+from tinyckpt.planner.chain_dp.revolve import reversal
 from tinyckpt.planner.chain_dp.rotor import RotorTable, unit_of
 from tinyckpt.planner.model.chain_cuts import residual_cuts
 from tinyckpt.planner.model.chain_stages import stages
@@ -61,7 +61,7 @@ def revolve_speed() -> str:
     body = []
     for n, s in ((100, 10), (1000, 32), (10_000, 100), (10_000, 13)):
         runners: dict[str, Callable[[], object]] = {
-            "tinyckpt, actions": lambda n=n, s=s: revolve_actions(n, s),  # type: ignore[misc]
+            "tinyckpt, actions": lambda n=n, s=s: list(reversal(n, s)),  # type: ignore[misc]
         }
         if importlib.util.find_spec("checkpoint_schedules"):
             runners["Multistage"] = lambda n=n, s=s: multistage(n, s)  # type: ignore[misc]

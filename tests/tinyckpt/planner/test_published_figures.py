@@ -17,7 +17,7 @@ from tinyckpt.base.tree import leaves
 from tinyckpt.core.costs import evaluations, flops
 from tinyckpt.core.graph import DataNode, Graph, Operator
 from tinyckpt.core.schedule import step_text
-from tinyckpt.planner.chain_dp.revolve import advances, revolve_actions
+from tinyckpt.planner.chain_dp.revolve import advances, reversal
 from tinyckpt.planner.heuristics.dtr import HEURISTICS
 from tinyckpt.planner.heuristics.eviction import Eviction
 from tinyckpt.planner.model.cost_models import in_nodes, measured, traffic
@@ -41,7 +41,7 @@ def optimum(n: int, budget: int) -> int:
 def test_revolve_advances_equal_griewank_walther_closed_form(
     n: int, slots: int, expected: int
 ) -> None:
-    actions = revolve_actions(n, slots)
+    actions = list(reversal(n, slots))
     assert advances(n, slots) == expected
     assert sum(a.last - a.first for a in actions if a.verb == "advance") == expected
 
@@ -49,7 +49,7 @@ def test_revolve_advances_equal_griewank_walther_closed_form(
 def check_slots(n: int, slots: int) -> int:
     """Run the actions on a toy machine; return the number of states written."""
     held, state, written, reversed_to = [], -1, 0, n
-    for action in revolve_actions(n, slots):
+    for action in reversal(n, slots):
         while held and held[-1] > action.first:
             held.pop()
         if action.verb == "keep":

@@ -54,7 +54,7 @@ def filled_segments(flat: FlatGraph, costs: Costs, size: int) -> list[Cut]:
     return [Cut(end, values, len(values) == 1) for end, values in zip(ends, crossing, strict=True)]
 
 
-def candidates(flat: FlatGraph, costs: Costs) -> Iterator[tuple[int, list[Cut]]]:
+def size_thresholds(flat: FlatGraph, costs: Costs) -> Iterator[tuple[int, list[Cut]]]:
     """Yield size thresholds, from large to small, with their cuts; each set of cuts once."""
     graph = flat.graph
     total = sum(
@@ -94,7 +94,7 @@ def plan_chen_budget(
         return evaluated_once(graph, "chen_budget")
     problem = problem_of(graph, costs)
     found, pace, before, is_cut = [], Pace(), deadline.spent(), False
-    for size, cuts in candidates(problem.flat, costs):
+    for size, cuts in size_thresholds(problem.flat, costs):
         order = segmented_order(graph, cuts)
         found.append((problem.peak(order), problem.cost_of(order), -size, cuts, order))
         pace.note(deadline.spent() - before, len(order))

@@ -62,11 +62,6 @@ def split(steps: int, slots: int) -> int:
     return min(max(steps - remaining, fewest), most)
 
 
-def revolve_actions(steps: int, slots: int) -> list[StageAction]:
-    """Return the actions that reverse a chain of equal steps, as ``reversal`` yields them."""
-    return list(reversal(steps, slots))
-
-
 def reversal(steps: int, slots: int) -> Iterator[StageAction]:
     """Yield the actions that reverse a chain of equal steps.
 

@@ -214,7 +214,7 @@ def plan_optimal(
         {"budget": budget_size, "time_limit": time_limit, "order": order},
         f"{len(best) - len(proof.needed)} recomputations; "
         f"{proof.rounds} models solved, {proof.cuts} cuts",
-        certificate=certificate_of(proof, best),
+        certificate=proven_certificate(proof, best),
     )
 
 
@@ -292,14 +292,12 @@ def solve_models(search: ExactSearch, build_order: bool) -> None:
     attempt(lambda: whole_model(reduced, None), 1.0)
 
 
-def certificate_of(proof: ProofState, order: list[int]) -> Certificate:
+def proven_certificate(proof: ProofState, order: list[int]) -> Certificate:
     """Return the certificate of an order: what is proven of its cost."""
     problem = proof.problem
     cost = problem.cost_of(order)
-    exact = integer_costs([problem.costs.operators[i] for i in proof.needed], LARGEST_TOTAL)[
-        1
-    ].exact
-    tolerance = 1.0 if exact else 1 + TOLERANCE
+    _, scale = integer_costs([problem.costs.operators[i] for i in proof.needed], LARGEST_TOTAL)
+    tolerance = 1.0 if scale.exact else 1 + TOLERANCE
     status, scope = "heuristic", ""
     # A lower bound for a class does not hold for all schedules.
     bound = proof.general_bound if proof.build_order else proof.bound

@@ -180,7 +180,7 @@ def beam_search_order(
         best = sorted(found.values(), key=lambda entry: entry[:3])[:width]
         deadline.check()  # copying the survivors takes no longer than selecting them
         states = [successor(blocks, *entry) for entry in best]
-    return order_of(min(states, key=lambda state: state.peak))
+    return unrolled_order(min(states, key=lambda state: state.peak))
 
 
 def successor(
@@ -198,7 +198,7 @@ def successor(
     return PartialOrder(peak, live, key, unread, awaited, tuple(ready), Path(operator, state.path))
 
 
-def order_of(state: PartialOrder) -> list[int]:
+def unrolled_order(state: PartialOrder) -> list[int]:
     """Unroll the linked list of a state into an order of operators."""
     order = []
     path = state.path

@@ -194,34 +194,18 @@ def plan_at_nearest_level(
             return best
         if smallest is not None:
             break
-    raise no_plan_error(problem, levels, budget, smallest)
-
-
-def no_plan_error(
-    problem: Problem, levels: BudgetGrid, budget: int, smallest: int | None
-) -> BudgetError:
-    """Build the error that names the smallest peak found, store-all's if there is none."""
-    unit = problem.costs.memory_unit
-    least = levels.highest if smallest is None else smallest
-    return BudgetError(
+    least, unit = levels.highest if smallest is None else smallest, problem.costs.memory_unit
+    raise BudgetError(
         f"no plan was found within {memory_text(budget, unit)}; the smallest peak found is "
         f"{memory_text(least, unit)}",
         least,
     )
 
 
-def default_budgets(peak: int) -> list[int]:
-    """Return the default budgets to try in turn: from half of a peak up to all of it, by tenths.
-
-    >>> default_budgets(100)
-    [50, 60, 70, 80, 90, 100]
-    """
-    return [peak * tenth // 10 for tenth in range(5, 11)]
-
-
 def first_feasible(peak: int, plan: Callable[[int], Candidate], budget: int | None) -> Candidate:
-    """Plan for a budget; if none is given, for the first feasible one of ``default_budgets``."""
-    for room in default_budgets(peak) if budget is None else [budget]:
+    """Plan for a budget; if none is given, for half of a peak or the next feasible tenth of it."""
+    tenths = [peak * tenth // 10 for tenth in range(5, 11)]
+    for room in tenths if budget is None else [budget]:
         try:
             return plan(room)
         except BudgetError:

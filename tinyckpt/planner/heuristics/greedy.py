@@ -149,10 +149,8 @@ class GreedyPlans:
 
 def initial_sequences(problem: Problem, deadline: Clock = NO_DEADLINE) -> list[list[int]]:
     """Return the initial sequences: memory-frugal order and build order, if they differ."""
-    stored, frugal = (
-        list(range(len(problem.graph.operators))),
-        least_growth_order(problem, deadline),
-    )
+    stored = list(range(len(problem.graph.operators)))
+    frugal = least_growth_order(problem, deadline)
     return [frugal] if frugal == stored else [frugal, stored]
 
 

@@ -227,7 +227,7 @@ def chain_planners(problem: Problem) -> Iterator[Attempts]:
 
     def filled(clock: Clock) -> Iterator[Candidate]:
         with suppress(ScheduleError):
-            for size, cuts in chen_budget.candidates(flat, costs):
+            for size, cuts in chen_budget.size_thresholds(flat, costs):
                 clock.check()
                 detail = f"segments of {memory_text(size, costs.memory_unit)}"
                 yield Candidate("chen_budget", detail, segmented_order(graph, cuts))

@@ -30,7 +30,7 @@ from tinyckpt.planner.model.plan_request import PlanRequest
 from tinyckpt.planner.model.vectorised_lowering import eliminate_dead_order
 from tinyckpt.planner.portfolio.candidates import other_tasks, quick_tasks
 from tinyckpt.planner.portfolio.pareto import Frontier, Point
-from tinyckpt.planner.portfolio.seeds import points_given
+from tinyckpt.planner.portfolio.seeds import seed_points
 
 Progress = Callable[[str, int], None]
 # Seconds of a plan without a time limit. Doubled: graphs of thousands of operators get plans that
@@ -248,7 +248,7 @@ def search_frontier(request: PlanRequest, progress: Progress | None = None) -> F
         progress: called as ``progress(policy, points)`` after every attempt.
     """
     search = search_of(request.problem)
-    given = points_given(request.graph, request.seeds, search.point, request.deadline)
+    given = seed_points(request.graph, request.seeds, search.point, request.deadline)
     found = search.run(request.seconds_to_search(), progress, request.budget)
     points = list(found.points)
     for point in filter(search.admits, given):

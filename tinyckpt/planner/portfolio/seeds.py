@@ -72,7 +72,7 @@ def checked_schedule(graph: Graph, seed: Schedule) -> Schedule:
     return seed
 
 
-def points_given(
+def seed_points(
     graph: Graph,
     seeds: Sequence[CheckedSeed],
     point_of: Callable[[Candidate, tuple[int, int]], Point],
@@ -87,14 +87,14 @@ def points_given(
         clock: the time.
     """
     points: list[Point] = []
-    for place, candidate in enumerate(candidates(graph, seeds)):
+    for place, candidate in enumerate(seed_candidates(graph, seeds)):
         points.append(point_of(candidate, (SEED_RANK, place)))
         if clock.left() == 0:
             break
     return points
 
 
-def candidates(graph: Graph, seeds: Iterable[CheckedSeed]) -> Iterator[Candidate]:
+def seed_candidates(graph: Graph, seeds: Iterable[CheckedSeed]) -> Iterator[Candidate]:
     """Yield given schedules; then the schedules that save exactly a set of values.
 
     A set is a seed of its own, or the checkpoints of a given schedule.

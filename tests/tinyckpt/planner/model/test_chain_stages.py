@@ -13,7 +13,7 @@ from tests.random_dags import training_graphs
 from tinyckpt.core.costs import evaluations
 from tinyckpt.planner.chain_dp.chen_recursive import recursive_actions
 from tinyckpt.planner.chain_dp.reversal import StageAction, order_of, schedule_of
-from tinyckpt.planner.chain_dp.revolve import revolve_actions
+from tinyckpt.planner.chain_dp.revolve import reversal
 from tinyckpt.planner.model.chain_cuts import crossing_weights, local_minimum_cuts, residual_cuts
 from tinyckpt.planner.model.chain_stages import stages
 from tinyckpt.planner.model.liveness import FlatGraph
@@ -69,8 +69,8 @@ def test_chain_plans_are_legal_on_random_graphs(
         else local_minimum_cuts(FlatGraph(graph), costs)
     )
     parts = stages(FlatGraph(graph), cuts)
-    make = recursive_actions if recursive else revolve_actions
-    actions = make(len(parts), setting)
+    make = recursive_actions if recursive else reversal
+    actions = list(make(len(parts), setting))
     order = order_of(parts, actions)
     schedule = tc.from_order(graph, order)
     frugal = schedule_of(FlatGraph(graph), parts, actions, "order", {}, "")
@@ -102,7 +102,7 @@ def test_u_net_is_cut_at_local_minima_of_crossing_memory() -> None:
 
 
 def test_revolve_actions_of_three_stages_in_two_slots() -> None:
-    assert revolve_actions(3, 2) == [
+    assert list(reversal(3, 2)) == [
         StageAction("keep", 0),
         StageAction("advance", 0, 1),
         StageAction("keep", 1),

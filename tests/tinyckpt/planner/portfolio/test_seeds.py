@@ -16,7 +16,7 @@ from tinyckpt.planner.model.cost_models import cost_of
 from tinyckpt.planner.model.cost_models import given as given_costs
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.portfolio.search import Search
-from tinyckpt.planner.portfolio.seeds import points_given
+from tinyckpt.planner.portfolio.seeds import seed_points
 
 
 def test_frontier_costs_no_more_than_seed_set() -> None:
@@ -78,7 +78,7 @@ def test_checkpoints_of_seed_schedule_are_tried_as_set() -> None:
     # Without time for more, a schedule is all that there is of it.
     assert of_schedule == [(p.peak, p.cost) for p in tc.frontier(graph, time_limit=0).points]
     search = Search(Problem(graph, given_costs(graph)))
-    found = points_given(graph, [seed], search.point, NO_DEADLINE)
+    found = seed_points(graph, [seed], search.point, NO_DEADLINE)
     assert of_set != of_schedule
     assert set(of_set) - set(of_schedule) <= {(p.peak, p.cost) for p in found}
     assert [p.policy for p in found] == ["order", "retain", "retain"]
