@@ -33,6 +33,7 @@ class ChainTable:
 
     Attributes:
         memory: the level of each column.
+        rounded: the function that rounds sizes to units.
         best: costs; single precision, since the plans found are costed exactly afterwards.
         lowered: the same after subtracting the memory of state s, where no other state shares part
             of it: in the columns ``beside_state``.
@@ -43,16 +44,20 @@ class ChainTable:
     """
 
     def __init__(self, sizes: StageSizes, unit: int, levels: int, advance: Any) -> None:
-        rounded, count = rounding(unit), len(sizes.advance)
+        self.rounded, count = rounding(unit), len(sizes.advance)
         self.memory = np.arange(-1, levels + 1)
         self.best = np.full((count, count, len(self.memory)), np.inf, np.float32)
         self.lowered = np.full_like(self.best, np.inf)
-        self.state, self.advance_peak = rounded(sizes.state), rounded(sizes.advance_peak)
-        self.beside_state = shifted(self.memory, self.state[0])
-        results = np.array([0, *accumulate(rounded(sizes.results))])
+        self.state, self.advance_peak = self.rounded(sizes.state), self.rounded(sizes.advance_peak)
+        self.beside_state = self.columns(self.state[0])
+        results = np.array([0, *accumulate(self.rounded(sizes.results))])
         self.later_results = results[-1] - results[1:]
-        self.pending = rounded(sizes.pending) + self.later_results
+        self.pending = self.rounded(sizes.pending) + self.later_results
         self.advanced = np.concatenate([[0.0], np.cumsum(advance)]).astype(np.float32)
+
+    def columns(self, less: Integers) -> Integers:
+        """Return the columns after subtracting sizes from memory: one row per size."""
+        return shifted(self.memory, less)
 
     def store(self, s: int, t: int, best: Any) -> None:
         """Store the costs for stages s to t."""
@@ -70,7 +75,7 @@ class KeepState:
         self.passing = np.maximum.accumulate(table.advance_peak[s:] + kept)
         # Later states that share values with this one: skip connections.
         self.sharing = np.flatnonzero(state[s, s + 1 :] != state[0, s + 1 :])
-        self.columns = shifted(table.memory, state[s, s + 1 + self.sharing])
+        self.columns = table.columns(state[s, s + 1 + self.sharing])
 
     def best(self, t: int) -> tuple[Any, Any]:
         """Return the least cost of each column, and the k - s that attains it."""

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tinyckpt.base.deadline import DEFAULT_SECONDS, Clock, OutOfTimeError, Pace, checked_seconds
-from tinyckpt.base.errors import BudgetError
-from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import (
     Cut,
@@ -27,6 +25,7 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import evaluated_once, from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
+from tinyckpt.planner.model.budget import nothing_within
 from tinyckpt.planner.model.chain_cuts import local_minimum_cuts
 from tinyckpt.planner.model.liveness import FlatGraph, problem_of
 
@@ -104,15 +103,10 @@ def plan_chen_budget(
             break
     smallest = min(found)
     within = [entry for entry in found if budget is not None and entry[0] <= budget]
-    unit = costs.memory_unit
     if budget is not None and not within:
         if is_cut:
             raise OutOfTimeError
-        raise BudgetError(
-            f"chen_budget finds nothing within {memory_text(budget, unit)}; the smallest peak it "
-            f"finds is {memory_text(smallest[0], unit)}",
-            smallest[0],
-        )
+        raise nothing_within("chen_budget", budget, smallest[0], costs.memory_unit)
     chosen = min(within, key=lambda entry: (entry[1], entry[0])) if within else smallest
     _, _, size, cuts, order = chosen
     note = segments_note(graph, len(residual_operators(graph)), len(cuts) + 1, cuts)

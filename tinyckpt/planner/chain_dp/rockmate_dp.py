@@ -22,22 +22,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyckpt.base.deadline import DEFAULT_SECONDS, NO_DEADLINE, Clock, checked_seconds
-from tinyckpt.base.errors import BudgetError
-from tinyckpt.base.units import counted, memory_text
+from tinyckpt.base.units import counted
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import nothing_to_reverse, separators
 from tinyckpt.core.graph import Graph, producer_of
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
 from tinyckpt.planner.chain_dp.block_options import BlockOption, BlockOptions
-from tinyckpt.planner.chain_dp.chain_table import (
-    ChainTable,
-    KeepState,
-    least_error_unit,
-    rounding,
-    scaled,
-    shifted,
-)
+from tinyckpt.planner.chain_dp.chain_table import ChainTable, KeepState, least_error_unit, scaled
 from tinyckpt.planner.chain_dp.reversal import unique_in_order
 from tinyckpt.planner.heuristics.backward_order import (
     least_growth_order,
@@ -45,6 +37,7 @@ from tinyckpt.planner.heuristics.backward_order import (
     to_original_order,
 )
 from tinyckpt.planner.heuristics.budget_grid import Candidate, cheapest_within, first_feasible
+from tinyckpt.planner.model.budget import nothing_within
 from tinyckpt.planner.model.chain_cuts import local_minimum_cuts
 from tinyckpt.planner.model.chain_stages import Stages, stages
 from tinyckpt.planner.model.liveness import Problem, problem_of
@@ -120,7 +113,7 @@ class BlockTable:
         deadline: Clock = NO_DEADLINE,
     ) -> None:
         self.unit, self.levels, self.options = unit, levels, options
-        count, rounded = len(sizes.advance), rounding(unit)
+        count = len(sizes.advance)
         both = [*options.through, *options.recomputed]
         advance, *costs = scaled(
             sizes.advance, *([option.cost for option in each] for each in both)
@@ -128,15 +121,15 @@ class BlockTable:
         table = ChainTable(sizes, unit, levels, advance)
         memory, pending, later_results = table.memory, table.pending, table.later_results
         self.state = table.state
-        self.held = [rounded([option.held for option in each]) for each in options.through]
-        there = [rounded([option.there_peak for option in each]) for each in both]
-        back = [rounded([option.back_peak for option in each]) for each in both]
+        self.held = [table.rounded([option.held for option in each]) for each in options.through]
+        there = [table.rounded([option.there_peak for option in each]) for each in both]
+        back = [table.rounded([option.back_peak for option in each]) for each in both]
         # k - s: keep state k; -1 - w: run s with option w; 0: infeasible. Of a single block: w.
         self.choice = np.zeros(table.best.shape, np.int16)
         for s in range(count - 1, -1, -1):
             deadline.check()
             keep = KeepState(table, s)
-            after_record = shifted(memory, self.held[s])
+            after_record = table.columns(self.held[s])
             recomputed = costs[count + s][:, None] + np.zeros(len(memory))
             recomputed[memory < (back[count + s] + later_results[s])[:, None]] = np.inf
             table.store(s, s, recomputed.min(axis=0))
@@ -330,11 +323,7 @@ def plan_blocks(
         if best is not None:
             return best
         least = highest if smallest is None else smallest
-        raise BudgetError(
-            f"blocks finds nothing within {memory_text(room, costs.memory_unit)}; the smallest "
-            f"peak it finds is {memory_text(least, costs.memory_unit)}",
-            least,
-        )
+        raise nothing_within("blocks", room, least, costs.memory_unit)
 
     best = first_feasible(highest, planned, budget)
     return lower(graph, best.order, "blocks", {}, best.detail)

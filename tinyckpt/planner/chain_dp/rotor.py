@@ -25,28 +25,22 @@ from math import gcd
 import numpy as np
 
 from tinyckpt.base.deadline import DEFAULT_SECONDS, NO_DEADLINE, Clock, checked_seconds
-from tinyckpt.base.errors import BudgetError, PolicyOptionError
-from tinyckpt.base.units import counted, memory_text
+from tinyckpt.base.errors import PolicyOptionError
+from tinyckpt.base.units import counted
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import nothing_to_reverse
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.planner.chain_dp.chain_table import (
-    ChainTable,
-    KeepState,
-    least_error_unit,
-    rounding,
-    scaled,
-    shifted,
-)
+from tinyckpt.planner.chain_dp.chain_table import ChainTable, KeepState, least_error_unit, scaled
 from tinyckpt.planner.chain_dp.reversal import StageAction, first_kept, order_of
 from tinyckpt.planner.heuristics.backward_order import (
     least_growth_order,
     least_growth_problem,
     to_original_order,
 )
+from tinyckpt.planner.model.budget import nothing_within
 from tinyckpt.planner.model.chain_cuts import residual_cuts
 from tinyckpt.planner.model.chain_stages import stages
 from tinyckpt.planner.model.liveness import Problem, problem_of
@@ -72,9 +66,9 @@ class RotorTable:
     ) -> None:
         self.unit, self.levels = unit, levels
         advance, record, replay = scaled(sizes.advance, sizes.record, sizes.replay)
-        table, rounded = ChainTable(sizes, unit, levels, advance), rounding(unit)
+        table = ChainTable(sizes, unit, levels, advance)
+        memory, pending, rounded = table.memory, table.pending, table.rounded
         self.best, self.state, self.recorded = table.best, table.state, rounded(sizes.recorded)
-        memory, pending = table.memory, table.pending
         back_peak = rounded(sizes.back_peak) + table.later_results
         replay_peak, record_peak = rounded(sizes.replay_peak), rounded(sizes.record_peak)
         # 0: record first; k - s: keep state k; -1: infeasible, or a single stage.
@@ -82,7 +76,7 @@ class RotorTable:
         for s in range(len(self.best) - 1, -1, -1):
             deadline.check()
             keep = KeepState(table, s)
-            after_record = shifted(memory, self.recorded[s : s + 1])[0]
+            after_record = table.columns(self.recorded[s : s + 1])[0]
             is_feasible = memory >= max(pending[s] + replay_peak[s], back_peak[s])
             table.store(s, s, np.where(is_feasible, replay[s], np.inf))
             for t in range(s + 1, len(self.best)):
@@ -244,12 +238,7 @@ def plan_rotor(
             smallest = min(smallest, (peak, order, actions), key=lambda entry: entry[0])
     if budget is None:
         return rotor_schedule(sweep, levels, *smallest[1:])
-    unit = costs.memory_unit
-    raise BudgetError(
-        f"rotor finds nothing within {memory_text(budget_size, unit)}; the smallest peak it finds "
-        f"is {memory_text(smallest[0], unit)}",
-        smallest[0],
-    )
+    raise nothing_within("rotor", budget_size, smallest[0], costs.memory_unit)
 
 
 def rotor_schedule(

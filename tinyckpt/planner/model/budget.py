@@ -189,6 +189,15 @@ def checked_unit(problem: Problem, number: int) -> int:
     return number
 
 
+def nothing_within(policy: str, budget: int, smallest: int, unit: str) -> BudgetError:
+    """Return the error of a policy whose smallest peak exceeds the budget."""
+    return BudgetError(
+        f"{policy} finds nothing within {memory_text(budget, unit)}; the smallest peak it finds is "
+        f"{memory_text(smallest, unit)}",
+        smallest,
+    )
+
+
 def other_units(number: int) -> str:
     """Say in which other units a budget without a unit may have been meant.
 
