@@ -56,18 +56,18 @@ class BlockOption:
         record: the forward operators to evaluate in the forward pass, in order.
         back: the operators to evaluate in the backward pass, in order: its own, and recomputations
             of what they read.
-        held: memory of the saved values and of the cut after the block.
+        saved_memory: memory of the saved values and of the cut after the block.
         cost: of all evaluations in both passes, without one evaluation per backward operator.
-        there_peak, back_peak: peak memory of the forward pass and of the backward pass.
+        forward_peak, backward_peak: peak memory of the forward pass and of the backward pass.
     """
 
     saved: tuple[int, ...]
     record: tuple[int, ...]
     back: tuple[int, ...]
-    held: int
+    saved_memory: int
     cost: float
-    there_peak: int
-    back_peak: int
+    forward_peak: int
+    backward_peak: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +208,12 @@ class BlockOptions:
     def recompute(self, block: Block) -> tuple[RecomputeGraph, list[int]]:
         """Return the recompute graph of a block's storages, and those its backward pass reads."""
         graph, root, costs = self.problem.graph, self.problem.root, self.problem.costs
-        there = self.measure.roots(block.state)
+        resident = self.measure.roots(block.state)
         maker = {
             data: operator
             for operator in block.stage.forward
             for data in graph.operators[operator].outputs
-            if root[data] == data and data not in there
+            if root[data] == data and data not in resident
         }
         reads = {
             operator: [
@@ -246,23 +246,23 @@ class BlockOptions:
                 own = graph.operators[operator].outputs
                 kept.update(data for data in own if graph.data[data].view_of in kept)
         record = sorted({*stage.advance, *self.producers(block, kept, set(block.state))})
-        there = kept.union(block.state, (d for d in stage.tape if d not in block.maker))
-        before, back = frozenset(there | block.cotangents_in), list[int]()
+        resident = kept.union(block.state, (d for d in stage.tape if d not in block.maker))
+        before, back = frozenset(resident | block.cotangents_in), list[int]()
         for target in stage.backward:
-            missing = sorted(self.producers(block, graph.operators[target].inputs, there))
-            there.update(data for i in missing for data in graph.operators[i].outputs)
+            missing = sorted(self.producers(block, graph.operators[target].inputs, resident))
+            resident.update(data for i in missing for data in graph.operators[i].outputs)
             back += [*missing, target]
         evaluated = [*record, *(i for i in back if i < graph.forward_count)]
-        held = self.measure.roots(block.state)
+        state = self.measure.roots(block.state)
         live_out, after = {*kept, *stage.cut}, block.cotangents_out | self.results(stage)
         return BlockOption(
             saved=tuple(sorted(kept)),
             record=tuple(record),
             back=tuple(back),
-            held=self.measure.memory(live_out, held),
+            saved_memory=self.measure.memory(live_out, state),
             cost=sum(costs.operators[i] for i in evaluated),
-            there_peak=self.measure.peak(record, (), live_out, held),
-            back_peak=self.measure.peak(back, before, after, held),
+            forward_peak=self.measure.peak(record, (), live_out, state),
+            backward_peak=self.measure.peak(back, before, after, state),
         )
 
     def frugal(self, block: Block, option: BlockOption, runs: int) -> list[BlockOption]:
@@ -276,10 +276,10 @@ class BlockOptions:
         )  # fmt: skip
         once = sum(cost[i] for i in (*option.record,)) - sum(cost[i] for i in stage.backward)
         found = []
-        for back, peak in backward_pass.orders(self.built, option.back_peak, runs):
+        for back, peak in backward_pass.orders(self.built, option.backward_peak, runs):
             self.deadline.check()
             total = once + sum(cost[i] for i in back)
-            found.append(replace(option, back=tuple(back), cost=total, back_peak=peak))
+            found.append(replace(option, back=tuple(back), cost=total, backward_peak=peak))
         return found
 
     def results(self, stage: ChainStage) -> set[int]:
@@ -287,17 +287,17 @@ class BlockOptions:
         operators = self.problem.graph.operators
         return {data for i in stage.backward for data in operators[i].outputs} & self.outputs
 
-    def producers(self, block: Block, wanted: Iterable[int], there: Collection[int]) -> set[int]:
+    def producers(self, block: Block, wanted: Iterable[int], resident: Collection[int]) -> set[int]:
         """Return the forward operators of a block that make wanted values from resident ones."""
         operators, maker = self.problem.graph.operators, block.maker
         found: set[int] = set()
-        todo = [data for data in wanted if data in maker and data not in there]
+        todo = [data for data in wanted if data in maker and data not in resident]
         while todo:
             producer = maker[todo.pop()]
             if producer not in found:
                 found.add(producer)
                 read = operators[producer].inputs
-                todo += [data for data in read if data in maker and data not in there]
+                todo += [data for data in read if data in maker and data not in resident]
         return found
 
 
@@ -328,7 +328,7 @@ def pareto_front(options: Iterable[BlockOption], grain: int) -> list[BlockOption
 
 def memory_of(option: BlockOption) -> tuple[int, int, int]:
     """Return the three memories of an option: saved, backward peak, forward peak."""
-    return option.held, option.back_peak, option.there_peak
+    return option.saved_memory, option.backward_peak, option.forward_peak
 
 
 def neighbouring_saved_sets(

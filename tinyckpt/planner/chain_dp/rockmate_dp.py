@@ -60,7 +60,7 @@ SWEEPS = tuple((which, half) for which in range(len(BLOCK_LENGTHS)) for half in 
 class BlockAction(NamedTuple):
     """One action on blocks: a ``StageAction`` with a block option.
 
-    ``keep`` and ``advance`` are as there; ``there`` runs block ``first`` forward, ``back`` runs it
+    ``keep`` and ``advance`` are as there; ``record`` runs block ``first`` forward, ``back`` runs it
     backward, with the option ``option``.
     """
 
@@ -121,15 +121,17 @@ class BlockTable:
         table = ChainTable(sizes, unit, levels, advance)
         memory, pending, later_results = table.memory, table.pending, table.later_results
         self.state = table.state
-        self.held = [table.rounded([option.held for option in each]) for each in options.through]
-        there = [table.rounded([option.there_peak for option in each]) for each in both]
-        back = [table.rounded([option.back_peak for option in each]) for each in both]
+        self.saved = [
+            table.rounded([option.saved_memory for option in each]) for each in options.through
+        ]
+        forward = [table.rounded([option.forward_peak for option in each]) for each in both]
+        back = [table.rounded([option.backward_peak for option in each]) for each in both]
         # k - s: keep state k; -1 - w: run s with option w; 0: infeasible. Of a single block: w.
         self.choice = np.zeros(table.best.shape, np.int16)
         for s in range(count - 1, -1, -1):
             deadline.check()
             keep = KeepState(table, s)
-            after_record = table.columns(self.held[s])
+            after_record = table.columns(self.saved[s])
             recomputed = costs[count + s][:, None] + np.zeros(len(memory))
             recomputed[memory < (back[count + s] + later_results[s])[:, None]] = np.inf
             table.store(s, s, recomputed.min(axis=0))
@@ -137,10 +139,11 @@ class BlockTable:
             back_from = (back[s] + later_results[s])[:, None]
             for t in range(s + 1, count):
                 best, choice = keep.best(t)
-                if len(self.held[s]):
+                if len(self.saved[s]):
                     first = table.best[s + 1, t][after_record]
                     first = first + costs[s][:, None].astype(np.float32)
-                    first[memory < np.maximum(pending[t] + there[s][:, None], back_from)] = np.inf
+                    needed = np.maximum(pending[t] + forward[s][:, None], back_from)
+                    first[memory < needed] = np.inf
                     option = first.argmin(axis=0)
                     through = np.take_along_axis(first, option[None], 0)[0]
                     better = through <= best
@@ -164,9 +167,9 @@ class BlockTable:
                 found.append(BlockAction("back", s, option=self.options.recomputed[s][choice]))
             elif choice < 0:
                 option = self.options.through[s][-1 - choice]
-                found.append(BlockAction("there", s, option=option))
+                found.append(BlockAction("record", s, option=option))
                 todo.append(BlockAction("back", s, option=option))
-                todo.append((s + 1, t, memory - int(self.held[s][-1 - choice])))
+                todo.append((s + 1, t, memory - int(self.saved[s][-1 - choice])))
             else:
                 k = s + choice
                 found += [BlockAction("advance", s, k), BlockAction("keep", k)]
@@ -184,7 +187,7 @@ def order_of_actions(parts: Stages, actions: list[BlockAction]) -> list[int]:
         if verb == "advance":
             for index in range(first, last):
                 order += unique_in_order(parts.advance.of(index, index + 1), once.pop(index, ()))
-        elif verb == "there":
+        elif verb == "record":
             assert option is not None
             order += unique_in_order(option.record, once.pop(first, ()))
         elif verb == "back":
@@ -244,7 +247,7 @@ class RockmatePlans:
         if (which, half) not in self.tables:
             _, sizes, options = self.blocks(which, deadline)
             highest = self.highest // 2 if half else self.highest
-            stored = [option.held for each in options.through for option in each]
+            stored = [option.saved_memory for each in options.through for option in each]
             unit = least_error_unit([*sizes.state[0], *stored], highest, ROCKMATE_LEVELS, (1,))
             self.tables[which, half] = BlockTable(sizes, options, unit, ROCKMATE_LEVELS, deadline)
         return self.tables[which, half]

@@ -9,14 +9,14 @@ from tinyckpt.planner.chain_dp.block_options import MAX_BLOCK_OPTIONS, BlockOpti
 SIZES = st.tuples(*[st.integers(0, 999)] * 4)
 
 
-def block_option(cost: int, held: int, back_peak: int, there_peak: int) -> BlockOption:
+def block_option(cost: int, saved: int, backward_peak: int, forward_peak: int) -> BlockOption:
     """Return a block option of which only cost and memories are set."""
-    return BlockOption((), (), (), held, float(cost), there_peak, back_peak)
+    return BlockOption((), (), (), saved, float(cost), forward_peak, backward_peak)
 
 
 def takes(option: BlockOption) -> tuple[float, ...]:
     """Return the cost and the memories of an option."""
-    return option.cost, option.held, option.back_peak, option.there_peak
+    return option.cost, option.saved_memory, option.backward_peak, option.forward_peak
 
 
 def is_better(one: BlockOption, other: BlockOption) -> bool:

@@ -59,7 +59,7 @@ def test_block_options_state_true_cost_and_memory() -> None:
             cost = sum(costs.operators[i] for i in (*option.record, *option.back)) - backward
             assert option.cost == cost
             waits = {problem.root[data] for data in (*option.saved, *stage.cut)}
-            assert sum(costs.data[root] for root in waits) >= option.held
+            assert sum(costs.data[root] for root in waits) >= option.saved_memory
 
 
 def unread(graph: tc.Graph) -> set[int]:
