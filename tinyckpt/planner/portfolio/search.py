@@ -117,7 +117,7 @@ class Search:
         known = (
             budget is None
             or budget < self.needed
-            or (self.levels is not None and self.holds(budget))
+            or (self.levels is not None and self.has_plan_within(budget))
         )
         left = max(0.0, clock.seconds - self.spent if known else clock.seconds)
         before = clock.spent()
@@ -138,7 +138,7 @@ class Search:
             OutOfTimeError: when the time is up.
         """
         if self.levels is None:
-            for number in self.left():
+            for number in self.undone():
                 self.do(number, deadline, progress)
             levels = build_budget_grid(self.problem, deadline)
             self.tasks += other_tasks(self.problem, levels, self.pace)
@@ -162,20 +162,20 @@ class Search:
             self.done.add(number)
         deadline.check()
 
-    def holds(self, budget: int) -> bool:
+    def has_plan_within(self, budget: int) -> bool:
         """Whether a schedule within a budget has been found."""
         return any(point.peak <= budget for point in self.points)
 
-    def left(self) -> list[int]:
+    def undone(self) -> list[int]:
         """Return the tasks that are not done."""
         return [number for number in range(len(self.tasks)) if number not in self.done]
 
     def first_for(self, levels: BudgetGrid, budget: int | None) -> list[tuple[int, int]]:
         """Return the remaining tasks with ranks, those of single policies for the budget first."""
         if budget is None:
-            return [(number, self.tasks[number].rank) for number in self.left()]
+            return [(number, self.tasks[number].rank) for number in self.undone()]
         level = max(0, bisect_right(levels.budgets, budget) - 1)
-        urgency = {number: self.tasks[number].urgency(level) for number in self.left()}
+        urgency = {number: self.tasks[number].urgency(level) for number in self.undone()}
         return [(number, urgency[number][0]) for number in sorted(urgency, key=urgency.__getitem__)]
 
     def frontier(self) -> Frontier:

@@ -265,11 +265,11 @@ def test_cut_search_still_matches_single_policies() -> None:
     graph = network_from_text("unet:8")[0]
     costs = tc.cost.given(graph)
     search = portfolio.search_of(problem_of(graph, costs))
-    for number in search.left():  # the quick ones alone
+    for number in search.undone():  # the quick ones alone
         search.do(number, NO_DEADLINE, None)
     search.spent = 1e9
     budget = tc.replay(tc.plan(graph)).peak_bytes * 7 // 10
-    assert search.holds(budget)
+    assert search.has_plan_within(budget)
     own, best = tc.plan(graph, "greedy", budget=budget), tc.plan(graph, budget=budget)
     assert tc.cost.cost_of(best, costs) <= tc.cost.cost_of(own, costs)
 
