@@ -161,7 +161,7 @@ def test_rows_are_selectable_with_details(tmp_path: Path, open_tab: Shown) -> No
 
 def test_lab_responds_to_drag_and_click(tmp_path: Path, open_tab: Shown) -> None:
     graph = tc.networks.chain(16)
-    tab = open_tab(viz.lab(graph, tmp_path / "lab.html", network="chain:16"))
+    tab = open_tab(viz.lab(graph, tmp_path / "lab.html", network="chain:16", show="sqrt_n"))
     tab.evaluate("() => player.setMore(true)")
     assert tab.evaluate(SHOWN) == steps_of(tc.plan(graph, "sqrt_n"))
     handle = tab.middle(".frontier .handle")
