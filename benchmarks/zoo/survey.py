@@ -2,6 +2,7 @@
 
     python -m benchmarks.zoo.survey              all subjects of ``collection``, resumed
     python -m benchmarks.zoo.survey Llama timm   those whose names contain a word
+    python -m benchmarks.zoo.survey --times      seconds to advice, of all surveyed, one at a time
 
 Each subject has a process of its own, a limit of time, and a JSON file under build/survey; the
 table is written of all that are there. In a process, the plain step is run by PyTorch and
@@ -25,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from textwrap import shorten
 from typing import Any
@@ -365,6 +367,18 @@ def recorded(subject: Subject) -> Iterator[RecordedStep]:
         yield from record_steps(model, packed, None, True)
 
 
+def seconds_to_advice(name: str) -> float:
+    """Return the seconds of a clock that a first call of advise takes to answer."""
+    subject = made(name)
+    begin = time.perf_counter()
+    with suppress(tc.BudgetError):  # an answer too: it names the least that can be had
+        tct.advise(
+            subject.model, *subject.args, budget=SHARES[0], loss=subject.loss,
+            targets=subject.targets, **subject.named,
+        )  # fmt: skip
+    return time.perf_counter() - begin
+
+
 def dynamo(name: str) -> tuple[str, list[str]]:
     """Say whether torch.compile runs a subject, in one graph or several; and the errors."""
     stopped: list[str] = []
@@ -394,11 +408,11 @@ INTRODUCTION = """\
 Each model is as its package makes it, with random weights; nothing is adapted. *compiles*:
 whether `torch.compile` runs a step in one graph, in several, or not. *plain peak*: of a step by
 the events of PyTorch's profiler, which three columns are divided by: what is *predicted* without
-running it, what memray sees of *malloc*, and PyTorch's own *MemTracker*. *seconds*: of the
-processor to the first advice, without the process that measures operators meanwhile. For 60 and
-40 % of the plain peak (or the least that wrapping modules reaches: *least*),
-what was measured of a step as advised, over plain: peak, FLOPs, processor time; gradients have
-the same bits unless it says otherwise. *package's own*: its switch for checkpointing; *every
+running it, what memray sees of *malloc*, and PyTorch's own *MemTracker*. *seconds*: from the call
+of `advise` for 60 % of the plain peak to its answer, advice or the least that can be had, in a
+process that ran nothing before. For 60 and 40 % (or that least: *least*), what was measured of a
+step as advised, over plain: peak, FLOPs, processor time; gradients have the same bits unless it
+says otherwise. *package's own*: its switch for checkpointing; *every
 second* element of the longest list of modules; *compiled* with `activation_memory_budget=0.5`:
 share of the plain peak, and FLOPs; after each, the FLOPs of what is advised, or planned, within
 the same peak. A dash: there is none."""
@@ -450,7 +464,7 @@ def row_of(found: Result) -> list[str]:
         text_of(share(found, "plain: malloc")),
         text_of(share(found, "tracker: peak")),
         str(found.get("advice: modules", "-")),
-        f"{found.get('advice: seconds', 0):.1f}",
+        f"{found['seconds']:.1f}" if "seconds" in found else "-",
         *(advised_text(found, f"advice {each:.0%}") for each in SHARES),
         *rivals,
         str(found.get("trace: operators", "refused")),
@@ -478,7 +492,7 @@ def counts(every: Sequence[Result]) -> list[str]:
     below = [each for each in advised if (share(each, "advice: plain") or 0) < 0.9999]
     bits = [each[f"advice {s:.0%}: bits"] for each in advised for s in SHARES
             if f"advice {s:.0%}: bits" in each]  # fmt: skip
-    quick = [each for each in advised if each["advice: seconds"] < 5]
+    timed = [each["seconds"] for each in advised if "seconds" in each]
     lines = [
         f"{len(every)} of {len(SUBJECTS)} models so far, {len(ran)} of which train here; "
         f"`torch.compile` runs "
@@ -490,8 +504,12 @@ def counts(every: Sequence[Result]) -> list[str]:
         f"{portion([x for x in off if x <= 0.005], off)}, within 2 % on "
         f"{portion([x for x in off if x <= 0.02], off)}; below what is measured on {len(below)}.",
         f"Steps as advised have the bits of plain ones in {sum(bits)} of {len(bits)} trials.",
-        f"The first advice takes less than 5 s on {portion(quick, advised)}.",
     ]
+    if timed:
+        lines.append(
+            f"`advise` answers within 5 s on {portion([x for x in timed if x < 5], timed)}; "
+            f"on half of them within {median(timed):.1f} s."
+        )
     for what, words in (("package", "the package's own switch"),
                         ("every second", "every second module")):  # fmt: skip
         held = [is_never_dearer(each, what) for each in ran]
@@ -543,13 +561,13 @@ def file_of(name: str) -> Path:
     return FOLDER / ("".join(each if each.isalnum() else "_" for each in name) + ".json")
 
 
-def survey(names: Sequence[str]) -> None:
-    """Survey subjects that have no file yet, each in a process of its own."""
+def survey(names: Sequence[str], what: str) -> None:
+    """Survey subjects that have no file yet, or take their times, each in a process of its own."""
     for name in names:
-        if file_of(name).exists():
+        if file_of(name).exists() is (what == "--one"):
             continue
         begin = time.perf_counter()
-        command = [sys.executable, "-m", "benchmarks.zoo.survey", "--one", name]
+        command = [sys.executable, "-m", "benchmarks.zoo.survey", what, name]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=SECONDS, check=False
@@ -557,7 +575,7 @@ def survey(names: Sequence[str]) -> None:
             ended = "" if done.returncode == 0 else (done.stderr.strip() or "killed")[-300:]
         except subprocess.TimeoutExpired:
             ended = f"more than {SECONDS} s"
-        if ended:
+        if ended and what == "--one":
             written(name, {"name": name, "plain: error": ended})
         print(f"{name} {time.perf_counter() - begin:.0f} s {ended}", flush=True)
 
@@ -570,14 +588,23 @@ def written(name: str, found: Result) -> None:
 
 def main(args: Sequence[str]) -> None:
     """Do what the command line says."""
-    if args[:1] == ["--one"]:
+    if args[:1] in (["--one"], ["--time"]):
+        what, name = args
         warnings.simplefilter("ignore")
         torch.set_num_threads(1)
         quiet()
-        written(args[1], Survey(args[1]).take())
+        if what == "--one":
+            written(name, Survey(name).take())
+            return
+        found = json.loads(file_of(name).read_text())
+        if "plain: error" not in found and "advice: error" not in found:
+            written(name, {**found, "seconds": round(seconds_to_advice(name), 2)})
         return
-    names = [name for name in SUBJECTS if not args or any(word in name for word in args)]
-    survey([name for first in range(STRIDE) for name in names[first::STRIDE]])
+    again = args[:1] == ["--times"]
+    words = args[again:]
+    names = [name for name in SUBJECTS if not words or any(word in name for word in words)]
+    order = [name for first in range(STRIDE) for name in names[first::STRIDE]]
+    survey(order, "--time" if again else "--one")
     report()
 
 
