@@ -25,7 +25,7 @@ import tinyckpt as tc
 from tests.torch_fatal_operators import OPERATORS
 from tinyckpt.interop import torch as tct
 from tinyckpt.interop.torch import isolated_worker as isolation
-from tinyckpt.interop.torch import worker, workspace
+from tinyckpt.interop.torch import operator_measurements, worker, workspace
 
 IMAGES = torch.ones(2, 3, 16, 16)
 ROOT = Path(__file__).parents[3]
@@ -225,6 +225,47 @@ def test_threads_share_one_worker() -> None:
         thread.start()
         thread.join()
     assert found == [expected] * 3
+
+
+def test_operators_are_measured_while_others_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model(torch.tanh, lambda x: nn.functional.avg_pool2d(x, 2), torch.sin)
+    expected = tct.estimate(model, IMAGES)
+    workspace.KNOWN.clear()
+    evaluate, places = isolation.evaluate_requests, []
+
+    def noted(requests: Any) -> Any:
+        places.append((threading.current_thread() is threading.main_thread(), len(requests)))
+        return evaluate(requests)
+
+    monkeypatch.setattr(isolation, "evaluate_requests", noted)
+    monkeypatch.setattr(operator_measurements, "TOGETHER", 3)
+    assert tct.estimate(model, IMAGES) == expected
+    ahead = [count for is_main, count in places if not is_main]
+    assert len(ahead) > 2
+    assert max(ahead) <= 3
+
+
+@pytest.mark.long
+def test_program_ends_while_an_operator_is_measured(tmp_path: Path) -> None:
+    script = """
+import threading, time, torch
+from tinyckpt.interop.torch import isolated_worker as isolation
+layout = {"dtype": torch.float32, "device": "cpu", "shape": (), "stride": (), "offset": 0}
+request = {"operator": "tinyckpt_fatal.hangs.default", "modules": ("tests.torch_fatal_operators",),
+           "args": [layout], "kwargs": {}, "forward": None, "device": "cpu", "timed": False}
+threading.Thread(target=isolation.evaluate_requests, args=([request] * 2,), daemon=True).start()
+while not isolation.WORKER.settings:
+    time.sleep(0.1)
+time.sleep(1)
+print(isolation.WORKER.process.pid)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT,
+        timeout=isolation.DEADLINE / 2,
+    )  # fmt: skip
+    if os.name != "nt":
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(done.stdout), 0)
 
 
 SCRIPT = """

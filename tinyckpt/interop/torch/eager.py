@@ -223,7 +223,9 @@ def record(
         raise GraphError(AUTOCAST_OF_CUDA)
     with captured(name, model), torch.random.fork_rng(), meta_on_cpu(model, args) as (args, mode):
         state = state or ObjectState((model, args))
-        seen, bare = (StepWatch(mode, saving=saving, cuda=cuda) for saving in (True, False))
+        measuring = workspace and not cuda
+        seen = StepWatch(mode, saving=True, cuda=cuda, measuring=measuring)
+        bare = StepWatch(mode, saving=False, cuda=cuda)
         for watch in (seen, bare):
             watch.owners = EventOwners() if by_module else None
             with around(watch) if around else nullcontext():
@@ -239,7 +241,7 @@ def record(
             storage.alone = storage.died if storage.stays else alone.died
         for storage in (*seen.made[len(bare.made) :], *seen.numbers):
             storage.alone = storage.died
-    return seen.recording(workspace and not cuda)
+    return seen.recording()
 
 
 class LifetimeToken:
@@ -309,7 +311,9 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         gradients: bytes of each parameter's gradient, by name.
     """
 
-    def __init__(self, mode: FakeMode, saving: bool, cuda: bool = False) -> None:
+    def __init__(
+        self, mode: FakeMode, saving: bool, cuda: bool = False, measuring: bool = False
+    ) -> None:
         super().__init__()
         self.mode, self.saving, self.cuda = mode, saving, cuda
         self.clock = 0
@@ -318,7 +322,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         self.saved: list[Saved] = []
         self.live: dict[int, int] = {}
         self.calls: dict[str, list[ModuleCall]] = {}
-        self.operators = DistinctOperators(mode)
+        self.operators = DistinctOperators(mode, measuring)
         self.device = "cpu"
         self.source_bytes = 0
         self.sources: dict[str, tuple[int, int]] = {}
@@ -396,9 +400,9 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         self.source_bytes = sum(nbytes for _, nbytes in every)
         self.device = next((x.device.type for _, x in state), "cpu")
 
-    def recording(self, measuring: bool) -> Recording:
-        """Return the recording; operators are measured only now."""
-        workspace, flops, outputs = self.operators.measured(self.clock, measuring)
+    def recording(self) -> Recording:
+        """Return the recording; the last operators are measured now."""
+        workspace, flops, outputs = self.operators.measured(self.clock)
         for storage in self.made:
             # Some kernels allocate a storage larger than the result, and do not shrink it.
             sizes = outputs.get(storage.born, ())

@@ -174,7 +174,17 @@ def leave_worker_to_parent() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=leave_worker_to_parent)
-atexit.register(lambda: WORKER.stop())
+
+
+def end() -> None:
+    """End the worker with this process, even while a thread waits for its reply."""
+    WORKER.refused = "this program ends"
+    if (process := WORKER.process) is not None:
+        process.kill()
+    WORKER.stop()
+
+
+atexit.register(end)
 
 
 def start() -> None:

@@ -15,13 +15,18 @@ from torch import fx
 from tinyckpt.interop.torch.capture import FakeMode
 from tinyckpt.interop.torch.costs import flops_of
 from tinyckpt.interop.torch.infer_shapes import stand_in
+from tinyckpt.interop.torch.isolated_worker import TOGETHER
 from tinyckpt.interop.torch.known_values import true_elements
 from tinyckpt.interop.torch.pytrees import map_tensors, tree_map
-from tinyckpt.interop.torch.workspace import MeasuredOperator, measure
+from tinyckpt.interop.torch.workspace import MeasuredOperator, measure, measure_ahead
 
 
 class DistinctOperators:
     """The distinct operator calls of a step, and the call of each event.
+
+    Args:
+        mode: makes the stand-ins.
+        measuring: whether to measure operators, most of them while others are still recorded.
 
     Attributes:
         graph, values: one node per distinct call, unordered, and its stand-in values.
@@ -29,8 +34,8 @@ class DistinctOperators:
         events: the node of each event.
     """
 
-    def __init__(self, mode: FakeMode) -> None:
-        self.mode = mode
+    def __init__(self, mode: FakeMode, measuring: bool) -> None:
+        self.mode, self.measuring = mode, measuring
         self.graph = fx.Graph()
         self.values: dict[fx.Node, Any] = {}
         self.node_of: dict[Any, fx.Node] = {}
@@ -44,6 +49,8 @@ class DistinctOperators:
             node = self.graph.create_node("call_function", func, *given)
             self.values[node] = map_tensors(partial(stand_in, self.mode), result)
             self.node_of[key] = node
+            if self.measuring and len(self.node_of) % TOGETHER == 0:
+                measure_ahead(self.values, [*self.node_of.values()][-TOGETHER:])
         self.events[now] = self.node_of[key]
 
     def placeholder(self, value: torch.Tensor) -> fx.Node:
@@ -52,13 +59,11 @@ class DistinctOperators:
         self.values[node] = stand_in(self.mode, value)
         return node
 
-    def measured(
-        self, events: int, measuring: bool
-    ) -> tuple[list[int], list[int], dict[int, tuple[int, ...]]]:
+    def measured(self, events: int) -> tuple[list[int], list[int], dict[int, tuple[int, ...]]]:
         """Return workspace and FLOPs of every event, and the storage sizes of measured results."""
         nodes = list(self.node_of.values())
         found = dict.fromkeys(nodes, MeasuredOperator())
-        if measuring:
+        if self.measuring:
             found = measure(self.values, nodes, timed=False)
         counted = {node: flops_of(self.values, node) for node in nodes}
         workspace, flops = [0] * events, [0] * events

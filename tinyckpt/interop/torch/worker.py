@@ -31,6 +31,7 @@ import torch
 from torch.autograd.profiler import profile, record_function
 
 REPEATS = 5  # of a timed operator; the minimum counts, since noise only adds time
+DRAWN = 2**16  # random numbers in a tensor of more; of 2**20, drawing takes longer than repeating
 MARK = "tinyckpt operator "  # in the profiler, before an operator's place
 
 
@@ -196,7 +197,7 @@ def operator_of(name: str, modules: Sequence[str] = ()) -> Any:
 def tensor_of_layout(value: Any) -> Any:
     """Return a tensor of a layout: uniform random numbers or zeros; any other value unchanged.
 
-    Zeros are legal as indices, and as masks.
+    Random numbers repeat after ``DRAWN``. Zeros are legal as indices, and as masks.
     """
     if not isinstance(value, dict):
         return value
@@ -204,9 +205,11 @@ def tensor_of_layout(value: Any) -> Any:
     last = sum((extent - 1) * step for extent, step in zip(shape, stride, strict=True))
     size = offset + last + 1 if all(shape) else 0
     dtype, device = value["dtype"], value["device"]
-    made = torch.zeros(size, dtype=dtype, device=device)
-    if dtype.is_floating_point:
-        made = torch.rand(size, device=device).to(dtype)
+    if dtype.is_floating_point:  # to draw every number would take longer than most kernels
+        drawn = torch.rand(min(size, DRAWN), device=device).to(dtype)
+        made = drawn.repeat(-(-size // DRAWN))[:size]
+    else:
+        made = torch.zeros(size, dtype=dtype, device=device)
     made = made.as_strided(shape, stride, offset if size else 0)
     if value.get("true"):  # a mask that selects so many elements
         made = made.clone()

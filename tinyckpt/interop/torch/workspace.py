@@ -12,7 +12,9 @@ import gc
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any, TypeVar
 
 import torch
@@ -171,13 +173,7 @@ def measure(
             cannot be evaluated.
     """
     found = dict.fromkeys(calls, MeasuredOperator())
-    nodes_by_request: dict[str, list[fx.Node]] = {}
-    requests: dict[str, dict[str, Any]] = {}
-    for node in calls:
-        if not is_view(values, node):
-            request = request_of(values, node, timed)
-            requests.setdefault(repr(request), request)
-            nodes_by_request.setdefault(repr(request), []).append(node)
+    requests, nodes_by_request = requests_of(values, calls, timed)
     try:
         seen = measurements_of(requests)
     except isolated_worker.NoWorkerError as error:
@@ -196,6 +192,31 @@ def measure(
         found |= dict.fromkeys(nodes, seen[key])
     check_failures(found, timed)
     return found
+
+
+def measure_ahead(values: Values, calls: Sequence[fx.Node]) -> None:
+    """Measure operators meanwhile, in a thread: ``measure`` finds what is cached by then."""
+    requests, _ = requests_of(values, calls, timed=False)
+
+    def run() -> None:
+        with suppress(isolated_worker.NoWorkerError):  # measure will say so
+            measurements_of(requests)
+
+    Thread(target=run, daemon=True).start()
+
+
+def requests_of(
+    values: Values, calls: Sequence[fx.Node], timed: bool
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[fx.Node]]]:
+    """Return the distinct requests of operators that are no views, and the nodes of each."""
+    requests: dict[str, dict[str, Any]] = {}
+    nodes: dict[str, list[fx.Node]] = {}
+    for node in calls:
+        if not is_view(values, node):
+            request = request_of(values, node, timed)
+            requests.setdefault(repr(request), request)
+            nodes.setdefault(repr(request), []).append(node)
+    return requests, nodes
 
 
 def check_failures(found: dict[fx.Node, MeasuredOperator], timed: bool) -> None:
@@ -229,25 +250,26 @@ def measurements_of(requests: dict[str, dict[str, Any]]) -> dict[str, MeasuredOp
         NoWorkerError: if no process can be started for the new ones.
     """
     settings = repr(isolated_worker.settings())
-    missing = [
-        key
-        for key, request in requests.items()
-        if not request["failure"] and (request["timed"] or settings + key not in KNOWN)
-    ]
-    if missing:
-        replies = isolated_worker.evaluate_requests([requests[key] for key in missing])
-        for key, reply in zip(missing, replies, strict=False):
-            failed = isinstance(reply, str)
-            seen = MeasuredOperator(failure=reply) if failed else MeasuredOperator(*reply)
-            KNOWN[settings + key] = seen
-    found = {}
-    for key, request in requests.items():
-        failure = request["failure"] or "not tried, after others that ended the process"
-        found[key] = KNOWN.get(settings + key, MeasuredOperator(failure=failure))
-        if settings + key in KNOWN:
-            KNOWN.move_to_end(settings + key)
-    while len(KNOWN) > KEPT:
-        KNOWN.popitem(last=False)
+    with isolated_worker.WORKER.lock:  # what another thread is measuring is cached after that
+        missing = [
+            key
+            for key, request in requests.items()
+            if not request["failure"] and (request["timed"] or settings + key not in KNOWN)
+        ]
+        if missing:
+            replies = isolated_worker.evaluate_requests([requests[key] for key in missing])
+            for key, reply in zip(missing, replies, strict=False):
+                failed = isinstance(reply, str)
+                seen = MeasuredOperator(failure=reply) if failed else MeasuredOperator(*reply)
+                KNOWN[settings + key] = seen
+        found = {}
+        for key, request in requests.items():
+            failure = request["failure"] or "not tried, after others that ended the process"
+            found[key] = KNOWN.get(settings + key, MeasuredOperator(failure=failure))
+            if settings + key in KNOWN:
+                KNOWN.move_to_end(settings + key)
+        while len(KNOWN) > KEPT:
+            KNOWN.popitem(last=False)
     return found
 
 
