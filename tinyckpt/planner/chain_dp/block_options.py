@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tinyckpt.base.deadline import Clock, OutOfTimeError
+from tinyckpt.core.graph import Graph
 from tinyckpt.planner.chain_dp.block_backward import BlockBackward
 from tinyckpt.planner.chain_dp.min_cut import (
     RecomputeGraph,
@@ -80,6 +81,7 @@ class Block:
         cotangents_in: live-in cotangents: backward values for this stage or earlier ones.
         cotangents_out: those that are live afterwards: backward values for earlier stages.
         maker: for every value that the forward pass of the stage makes, the operator.
+        reads: of every operator of its backward pass, which of these values it reads.
     """
 
     stage: ChainStage
@@ -87,6 +89,23 @@ class Block:
     cotangents_in: frozenset[int]
     cotangents_out: frozenset[int]
     maker: Mapping[int, int]
+    reads: Sequence[tuple[int, tuple[int, ...]]]
+
+
+def block_of(
+    graph: Graph,
+    stage: ChainStage,
+    state: tuple[int, ...],
+    cotangents_in: frozenset[int],
+    cotangents_out: frozenset[int],
+) -> Block:
+    """Return the block of a stage."""
+    operators = graph.operators
+    maker = {data: i for i in stage.forward for data in operators[i].outputs}
+    reads = [
+        (i, tuple(data for data in operators[i].inputs if data in maker)) for i in stage.backward
+    ]
+    return Block(stage, state, cotangents_in, cotangents_out, maker, reads)
 
 
 class BlockOptions:
@@ -111,12 +130,8 @@ class BlockOptions:
         self.outputs = set(problem.graph.outputs)
         pending = pending_cotangents(problem.graph, parts)
         self.blocks = [
-            Block(
-                stage,
-                parts[i - 1].cut if i else (),
-                pending[i + 1],
-                pending[i],
-                {data: i for i in stage.forward for data in problem.graph.operators[i].outputs},
+            block_of(
+                problem.graph, stage, parts[i - 1].cut if i else (), pending[i + 1], pending[i]
             )
             for i, stage in enumerate(parts)
         ]
@@ -248,10 +263,12 @@ class BlockOptions:
         record = sorted({*stage.advance, *self.producers(block, kept, set(block.state))})
         resident = kept.union(block.state, (d for d in stage.tape if d not in block.maker))
         before, back = frozenset(resident | block.cotangents_in), list[int]()
-        for target in stage.backward:
-            missing = sorted(self.producers(block, graph.operators[target].inputs, resident))
-            resident.update(data for i in missing for data in graph.operators[i].outputs)
-            back += [*missing, target]
+        for target, read in block.reads:
+            if not resident.issuperset(read):
+                missing = sorted(self.producers(block, read, resident))
+                resident.update(data for i in missing for data in graph.operators[i].outputs)
+                back += missing
+            back.append(target)
         evaluated = [*record, *(i for i in back if i < graph.forward_count)]
         state = self.measure.roots(block.state)
         live_out, after = {*kept, *stage.cut}, block.cotangents_out | self.results(stage)

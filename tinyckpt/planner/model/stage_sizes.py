@@ -60,7 +60,12 @@ class StorageMeter:
         self.size = problem.size.tolist()
         for root in self.pinned:
             self.size[root] = 0
-        self.touched = [(*one.inputs, *one.outputs) for one in problem.graph.operators]
+        self.outputs = [one.outputs for one in problem.graph.operators]
+        self.touched = [
+            # Sources are never live, and may be read by every operator.
+            (*(data for data in one.inputs if not problem.graph.data[data].is_source), *one.outputs)
+            for one in problem.graph.operators
+        ]
 
     def roots(self, values: Iterable[int]) -> set[int]:
         """Return the storages of some values, each by its root value."""
@@ -84,36 +89,33 @@ class StorageMeter:
             excluded: storages that are resident throughout and not counted.
         """
         size, root_of, workspace = self.size, self.root, self.costs.workspace
+        touched, all_outputs = self.touched, self.outputs
         last = {
-            data: position
-            for position, index in enumerate(operators)
-            for data in self.touched[index]
+            data: position for position, index in enumerate(operators) for data in touched[index]
         }
-        freed: list[list[int]] = [[] for _ in operators]
-        for data, position in last.items():
-            if data not in after:
-                freed[position].append(data)
-        live = {data for data in before if data in last or data in after}
-        holders = Counter(root_of[data] for data in live)
+        last.update(dict.fromkeys(after, len(operators)))
+        live = {data for data in before if data in last}
         peak = memory = self.memory(live, excluded)
-        for index, dying in zip(operators, freed, strict=True):
-            for data in self.graph.operators[index].outputs:
-                if data in live:
-                    continue
-                live.add(data)
-                root = root_of[data]
-                if not holders[root] and root not in excluded:
-                    memory += size[root]
-                holders[root] += 1
-            peak = max(peak, memory + workspace[index])
-            for data in dying:
+        holders = Counter(root_of[data] for data in live)
+        holders.update(excluded)  # one more holder, which stays: never counted
+        for position, index in enumerate(operators):
+            for data in all_outputs[index]:
                 if data not in live:
-                    continue
-                live.discard(data)
-                root = root_of[data]
-                holders[root] -= 1
-                if not holders[root] and root not in excluded:
-                    memory -= size[root]
+                    live.add(data)
+                    root = root_of[data]
+                    count = holders.get(root, 0)
+                    if not count:
+                        memory += size[root]
+                    holders[root] = count + 1
+            if memory + workspace[index] > peak:
+                peak = memory + workspace[index]
+            for data in touched[index]:
+                if last[data] == position and data in live:
+                    live.remove(data)
+                    root = root_of[data]
+                    holders[root] -= 1
+                    if not holders[root]:
+                        memory -= size[root]
         return peak
 
 
