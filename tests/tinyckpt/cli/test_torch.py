@@ -203,7 +203,7 @@ def test_no_workspace_runs_no_kernel(
     more: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(isolation, "start", lambda: pytest.fail("a process is started"))
+    monkeypatch.setattr(isolation.WORKER, "start", lambda: pytest.fail("a process is started"))
     monkeypatch.setattr(isolation, "evaluate_requests", lambda requests: pytest.fail("kernels run"))
     code, out, _ = said(capsys, f"{model}:make", "--budget", "90 %", "--no-workspace", *more)
     assert code == 0

@@ -25,7 +25,8 @@ import tinyckpt as tc
 from tests.torch_fatal_operators import OPERATORS
 from tinyckpt.interop import torch as tct
 from tinyckpt.interop.torch import isolated_worker as isolation
-from tinyckpt.interop.torch import operator_measurements, worker, workspace
+from tinyckpt.interop.torch import worker, workspace
+from tinyckpt.interop.torch.costs import call_of
 
 IMAGES = torch.ones(2, 3, 16, 16)
 ROOT = Path(__file__).parents[3]
@@ -140,7 +141,7 @@ def test_measurement_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def requests_of(graph: Any) -> list[dict[str, Any]]:
     joint = graph.imported.joint
     calls = [call for call in graph.imported.calls if call is not None]
-    found = [workspace.request_of(joint.values, node, False) for node in calls]
+    found = [workspace.request_of(call_of(joint.values, node), False) for node in calls]
     return [request for request in found if not request["failure"]]
 
 
@@ -238,7 +239,7 @@ def test_operators_are_measured_while_others_are_recorded(monkeypatch: pytest.Mo
         return evaluate(requests)
 
     monkeypatch.setattr(isolation, "evaluate_requests", noted)
-    monkeypatch.setattr(operator_measurements, "TOGETHER", 3)
+    monkeypatch.setattr(isolation, "TOGETHER", 3)
     assert tct.estimate(model, IMAGES) == expected
     ahead = [count for is_main, count in places if not is_main]
     assert len(ahead) > 2

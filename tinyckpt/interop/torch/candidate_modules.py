@@ -105,7 +105,7 @@ def record_checked(
     """Record a step as ``eager.record`` does, if its operators can be measured where it runs."""
     check_measurable(model, tree_leaves(tuple(args)), workspace)
     if workspace:
-        isolated_worker.start()
+        isolated_worker.WORKER.start()
     return record(model, args, watched, workspace, **options)
 
 

@@ -486,9 +486,9 @@ def is_write(node: fx.Node) -> bool:
     return node.target is torch.ops.aten.copy_.default
 
 
-def kind_of(node: fx.Node) -> str:
-    """Return the name of a node's operator, such as ``native_layer_norm``."""
-    packet = getattr(node.target, "_overloadpacket", node.target)
+def kind_of(target: Any) -> str:
+    """Return the name of an operator, such as ``native_layer_norm``."""
+    packet = packet_of(target) or target
     return str(getattr(packet, "__name__", packet)).removeprefix("aten.")
 
 
@@ -497,9 +497,9 @@ def operator_name(target: Any) -> str | None:
     return str(target) if isinstance(target, OpOverload) else None
 
 
-def packet_of(node: fx.Node) -> Callable[..., Any] | None:
-    """Return the overload packet of a node's operator, the key of FLOP counts, or None."""
-    return getattr(node.target, "_overloadpacket", None)
+def packet_of(target: Any) -> Callable[..., Any] | None:
+    """Return the overload packet of an operator, the key of FLOP counts, or None."""
+    return getattr(target, "_overloadpacket", None)
 
 
 # Autograd and modules ----------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from tinyckpt.interop.torch.advising import RecordedStep, record_steps
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.capture import copy_graph, joint_of_graph, output_node, storage_of
 from tinyckpt.interop.torch.codegen_fx import clone_of
-from tinyckpt.interop.torch.costs import flops_of
+from tinyckpt.interop.torch.costs import call_of, flops_of
 from tinyckpt.interop.torch.importer import graph_of
 from tinyckpt.interop.torch.joint import JointGraph
 from tinyckpt.interop.torch.min_cut import (
@@ -300,4 +300,5 @@ def copied_leaf(value: torch.Tensor) -> torch.Tensor:
 def flops_in(half: fx.GraphModule) -> int:
     """Return the FLOPs of one evaluation of a graph that PyTorch made."""
     values = {node: node.meta.get("val") for node in half.graph.nodes}
-    return sum(flops_of(values, node) for node in half.graph.nodes if node.op == "call_function")
+    calls = [node for node in half.graph.nodes if node.op == "call_function"]
+    return sum(flops_of(call_of(values, node)) for node in calls)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import fx
 from torch.utils.flop_counter import flop_registry
@@ -19,20 +19,34 @@ BYTES_PER_SECOND = 2039e9
 ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 
 
-def flops_of(values: Values, node: fx.Node) -> int:
+class OperatorCall(NamedTuple):
+    """An evaluation of an operator; its tensors have layouts, and no data."""
+
+    operator: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+
+
+def call_of(values: Values, node: fx.Node) -> OperatorCall:
+    """Return the evaluation of a node."""
+    args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), values.__getitem__)
+    return OperatorCall(node.target, args, kwargs, values[node])
+
+
+def flops_of(call: OperatorCall) -> int:
     """Return the floating-point operations of one evaluation, as PyTorch's own counter counts them.
 
     Only matrix products, convolutions and attention count; other operators cost nothing. PyTorch's
     counter lacks attention on a CPU, which is counted here as it counts attention on GPUs.
     """
-    packet = packet_of(node)
-    args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), values.__getitem__)
-    if kind_of(node) == ATTENTION:
+    kind, args = kind_of(call.operator), call.args
+    if kind == ATTENTION:
         return attention_flops(args[0], args[1], products=2)
-    if kind_of(node) == f"{ATTENTION}_backward":
+    if kind == f"{ATTENTION}_backward":
         return attention_flops(args[1], args[2], products=5)
-    count = flop_registry.get(packet)
-    return int(count(*args, **kwargs, out_val=values[node])) if count else 0
+    count = flop_registry.get(packet_of(call.operator))
+    return int(count(*args, **call.kwargs, out_val=call.result)) if count else 0
 
 
 def attention_flops(query: Any, key: Any, products: int) -> int:

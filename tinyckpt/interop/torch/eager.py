@@ -55,11 +55,11 @@ from tinyckpt.interop.torch.capture import (
 from tinyckpt.interop.torch.cuda_functions import AUTOCAST_OF_CUDA, functions_of_cuda
 from tinyckpt.interop.torch.infer_shapes import infer, stand_in
 from tinyckpt.interop.torch.known_values import KnownValues, true_elements, with_count
-from tinyckpt.interop.torch.operator_measurements import DistinctOperators
 from tinyckpt.interop.torch.python_state import random_states, tensors_in
 from tinyckpt.interop.torch.pytrees import map_tensors, tensor_leaves, tree_leaves
 from tinyckpt.interop.torch.state_rollback import ObjectState, attributes_replaced
 from tinyckpt.interop.torch.validate_model import DIFFERENTIATES, captured, check_loss
+from tinyckpt.interop.torch.workspace import DistinctOperators
 
 AUTOGRAD = str(Path(torch.autograd.__file__).parent)
 # What PyTorch wraps a dispatch mode's method in: files and folders.
@@ -423,7 +423,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             flops, workspace, self.forward, [*self.made, *self.numbers], self.saved, self.calls,
             self.source_bytes, self.on_cpu, self.sources, self.freed,
             owners=self.owners.names if self.owners else [], gradients=self.gradients,
-            operators={event: node.target for event, node in self.operators.events.items()},
+            operators={event: call.operator for event, call in self.operators.events.items()},
             drawn=self.drawn,
         )  # fmt: skip
 

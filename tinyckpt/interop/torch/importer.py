@@ -22,13 +22,13 @@ from tinyckpt.core.graph import DataNode, Graph, Operator, Phase, Role, Training
 from tinyckpt.documents.verifier import check_graph
 from tinyckpt.interop.importer_checks import spec_of
 from tinyckpt.interop.torch.capture import fake_state, is_random, kind_of, operator_name, storage_of
-from tinyckpt.interop.torch.costs import flops_of, roofline_seconds
+from tinyckpt.interop.torch.costs import call_of, flops_of, roofline_seconds
 from tinyckpt.interop.torch.fusing import Fused, inlined_by_consumer
 from tinyckpt.interop.torch.joint import JointGraph, is_getitem
 from tinyckpt.interop.torch.match_forward import forward_by_sequence_number, sequence_number
 from tinyckpt.interop.torch.scopes import scope_of
 from tinyckpt.interop.torch.split_joint import split_forward_backward
-from tinyckpt.interop.torch.workspace import MeasuredOperator, measure
+from tinyckpt.interop.torch.workspace import UNMEASURED, MeasuredOperator, measure
 
 Cost = Literal["flops", "roofline", "measured"]
 BEGIN = "backward_begins"  # the operator between forward and backward pass
@@ -87,21 +87,23 @@ def graph_of(
     if fuses:
         forward, backward = ([n for n in half if n in fused] for half in (forward, backward))
     nodes = [*forward, *backward]
-    seen = dict.fromkeys(nodes, MeasuredOperator())
+    seen = dict.fromkeys(nodes, UNMEASURED)
     if workspace or cost == "measured":
-        seen = measure(joint.values, nodes, timed=cost == "measured")
+        every = {node: call_of(joint.values, node) for node in nodes}
+        seen = measure(every, timed=cost == "measured")
     for source in joint.sources:
         builder.add_source(source)
     for position, node in enumerate(nodes):
         if position == len(forward):
             builder.add_begin()
-        flops = sum(flops_of(joint.values, each) for each in (*fused.get(node, ()), node))
+        together = (*fused.get(node, ()), node)
+        flops = sum(flops_of(call_of(joint.values, each)) for each in together)
         evaluation = {
             "flops": flops,
             "roofline": roofline_seconds(joint.values, node, builder.sources_of(node), flops),
             "measured": seen[node].seconds,
         }[cost]
-        measured = seen[node] if workspace else MeasuredOperator()
+        measured = seen[node] if workspace else UNMEASURED
         phase: Phase = "forward" if position < len(forward) else "backward"
         builder.add_call(node, flops, evaluation, measured, phase)
     if not backward:
@@ -226,7 +228,7 @@ class FxGraphBuilder:
             Operator(
                 number,
                 node.name,
-                kind_of(node),
+                kind_of(node.target),
                 tuple(dict.fromkeys(inputs)),
                 self.values[node],
                 phase,

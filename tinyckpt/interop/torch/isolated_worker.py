@@ -16,8 +16,9 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class WorkerProcess:
 
     Attributes:
         process: the worker, once it is started.
-        settings: the thread count and flags that it computes with.
+        settings: the thread count and flags that it computes with; None until it has some.
         refused: why none can be started, once that is known.
         lock: serialises requests of several threads.
     """
@@ -66,7 +67,6 @@ class WorkerProcess:
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self.settings: dict[str, Any] | None = None
-        self.ready = False
         self.refused = ""
         self.lock = threading.RLock()
 
@@ -75,7 +75,7 @@ class WorkerProcess:
         with self.lock:
             if self.process is not None or self.refused:
                 return
-            self.settings, self.ready = None, False
+            self.settings = None
             try:
                 if getattr(sys, "frozen", False) or not sys.executable:
                     raise OSError("this program is no Python interpreter that could start another")
@@ -103,8 +103,8 @@ class WorkerProcess:
                     if pipe is not None:
                         pipe.close()
 
-    def ask(self, request: Any, seconds: float) -> Any:
-        """Return the reply to a request; if the worker died of it, a text that says how.
+    def set_up(self, wanted: dict[str, Any]) -> None:
+        """Start the worker unless there is one, and give it settings unless it has them.
 
         Raises:
             NoWorkerError: if no worker can be started.
@@ -112,17 +112,17 @@ class WorkerProcess:
         self.start()
         if self.process is None:
             raise NoWorkerError(self.refused)
-        if not self.ready:
-            reply, ended = self.exchange(None, START)
-            if ended:
-                self.refused = f"{sys.executable} {ended} before it had imported PyTorch"
-                raise NoWorkerError(self.refused)
-            self.ready = True
-        reply, ended = self.exchange(request, seconds)
-        return f"the process that evaluated it {ended}" if ended else reply
+        if self.settings == wanted:
+            return
+        reply, ended = self.ask(wanted, START)
+        if ended and self.settings is None:
+            self.refused = f"{sys.executable} {ended} before it had imported PyTorch"
+        if ended or reply:
+            raise NoWorkerError(self.refused or ended or reply)
+        self.settings = wanted
 
-    def exchange(self, request: Any, seconds: float) -> tuple[Any, str]:
-        """Send a request unless it is None; return the reply, and how the worker ended or ""."""
+    def ask(self, request: Any, seconds: float) -> tuple[Any, str]:
+        """Return the reply to a request, and how the worker ended on it, or ""."""
         process = self.process
         assert process is not None
         assert process.stdin is not None
@@ -137,9 +137,8 @@ class WorkerProcess:
         timer.daemon = True
         timer.start()
         try:
-            if request is not None:
-                process.stdin.write(pickle.dumps(request))
-                process.stdin.flush()
+            process.stdin.write(pickle.dumps(request))
+            process.stdin.flush()
             reply = pickle.load(process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):
             with suppress(subprocess.TimeoutExpired):
@@ -187,11 +186,6 @@ def end() -> None:
 atexit.register(end)
 
 
-def start() -> None:
-    """Start the worker process without waiting for its import of PyTorch."""
-    WORKER.start()
-
-
 def evaluate_requests(requests: Sequence[dict[str, Any]]) -> list[Any]:
     """Return the worker's reply to each request; a text for a request that failed or killed it.
 
@@ -209,35 +203,24 @@ def evaluate_requests(requests: Sequence[dict[str, Any]]) -> list[Any]:
             if refused := unsendable(some[0]):
                 found.append(f"its arguments cannot be sent to a process: {refused}")
                 continue
-            if WORKER.process is None or WORKER.settings != wanted:
-                reply = WORKER.ask(wanted, START)
-                if isinstance(reply, str):
-                    raise NoWorkerError(reply)
-                WORKER.settings = wanted
+            WORKER.set_up(wanted)
             evaluations = 1 + worker.REPEATS if some[0]["timed"] else 1
-            reply = WORKER.ask(some, DEADLINE * evaluations)
+            reply, ended = WORKER.ask(some, DEADLINE * evaluations)
             if isinstance(reply, list):
                 found += reply
             elif len(some) > 1:  # one of them ended the worker: each by itself
                 waiting.extendleft([request] for request in reversed(some))
             else:
-                found.append(reply)
-                deaths += WORKER.process is None
+                found.append(f"the process that evaluated it {ended}" if ended else reply)
+                deaths += bool(ended)
         return found
 
 
-def batches_of(requests: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def batches_of(requests: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """Group requests: ``TOGETHER`` in one message, but one that is timed or cannot be sent."""
-    found: list[list[dict[str, Any]]] = []
-    is_open = False  # whether the last group takes more
-    for request in requests:
-        alone = request["timed"] or unsendable(request) != ""
-        if is_open and not alone and len(found[-1]) < TOGETHER:
-            found[-1].append(request)
-        else:
-            found.append([request])
-        is_open = not alone
-    return found
+    for alone, group in groupby(requests, lambda each: each["timed"] or unsendable(each) != ""):
+        some, size = list(group), 1 if alone else TOGETHER
+        yield from (some[i : i + size] for i in range(0, len(some), size))
 
 
 def unsendable(request: dict[str, Any]) -> str:

@@ -53,7 +53,7 @@ def forward_by_sequence_number(
     found: dict[int | None, fx.Node] = {}
     for node in forward:
         reads = {each.args[0] if is_getitem(each) else each for each in node.all_input_nodes}
-        if flows.isdisjoint(reads) or kind_of(node) == "detach":
+        if flows.isdisjoint(reads) or kind_of(node.target) == "detach":
             continue
         flows.add(node)
         number = sequence_number(node)

@@ -119,7 +119,7 @@ def trace(
     with returning_loss(model, given, by_name, loss, targets) as arguments:
         check_measurable(model, tree_flatten(arguments)[0], workspace or cost == "measured")
         if workspace or cost == "measured":
-            isolated_worker.start()
+            isolated_worker.WORKER.start()
         joint = joint_of_module(model, arguments)
     imported = graph_of(joint, type(model).__name__, cost, workspace)
     return Traced(imported, model, layout_of(joint, arguments), first_names(model))

@@ -258,17 +258,15 @@ def main() -> None:
     with open(os.devnull, "r+b") as nothing:
         os.dup2(nothing.fileno(), 0)
         os.dup2(nothing.fileno(), 1)
-    reply: Any = "ready"
     while True:
-        pickle.dump(reply, replies)
-        replies.flush()
         try:
             request = pickle.load(requests)
         except EOFError:
             return
         # Grad mode is on, but no tensor requires a gradient: some kernels (LSTMs) check it.
         serve = set_up if isinstance(request, dict) else evaluated
-        reply = attempted(partial(serve, request))
+        pickle.dump(attempted(partial(serve, request)), replies)
+        replies.flush()
 
 
 def disable_core_dumps() -> None:

@@ -1,5 +1,8 @@
 """Operator profiling in a separate process: workspace (temporary memory) and run time of kernels.
 
+In: operator calls, of a graph's nodes or of a recorded step (``DistinctOperators``), whose tensors
+have no data. Each distinct one is evaluated once.
+
 Memory is defined as what the allocator hands out. On a CPU the profiler records each of its blocks,
 kernels' temporaries included; on a GPU the allocator keeps its own statistics. Operators are
 evaluated on made-up inputs, in a process that may crash: see ``isolated_worker``. Measurements are
@@ -11,25 +14,33 @@ from __future__ import annotations
 import gc
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from threading import Thread
 from typing import Any, TypeVar
 
 import torch
-from torch import fx
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch import isolated_worker
-from tinyckpt.interop.torch.capture import arguments_of, kind_of, operator_name, storage_of
-from tinyckpt.interop.torch.joint import Values
+from tinyckpt.interop.torch.capture import (
+    FakeMode,
+    arguments_of,
+    kind_of,
+    operator_name,
+    storage_of,
+)
+from tinyckpt.interop.torch.costs import OperatorCall, flops_of
+from tinyckpt.interop.torch.infer_shapes import stand_in
 from tinyckpt.interop.torch.known_values import true_elements
-from tinyckpt.interop.torch.pytrees import tensor_leaves, tree_leaves
+from tinyckpt.interop.torch.pytrees import map_tensors, tensor_leaves, tree_leaves, tree_map
 from tinyckpt.interop.torch.worker import allocated, mapped
 
 KEPT = 4_000  # distinct operators whose measurements are cached, 2 kB each
 NAMED = 6  # the most operators that a warning names
+Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 # Residuals that only the forward kernel can make, since their dtypes and contents are its own:
 # reserved buffers, statistics of another precision than the input's. So the forward operator is
@@ -128,6 +139,7 @@ class MeasuredOperator:
     failure: str = ""
 
 
+UNMEASURED = MeasuredOperator()
 # Measurements by settings and request, the latest last.
 KNOWN: OrderedDict[str, MeasuredOperator] = OrderedDict()
 
@@ -151,12 +163,51 @@ def allocator_peak(function: Callable[[], Result], device: str = "cpu") -> tuple
     return peak, result
 
 
+class DistinctOperators:
+    """The distinct operator calls of a recorded step, and the call of each event.
+
+    Args:
+        mode: makes the stand-ins.
+        measuring: whether to measure operators, most of them while others are still recorded.
+
+    Attributes:
+        calls: by operator, argument layouts and constants; stand-ins for its tensors.
+        events: the call of each event.
+    """
+
+    def __init__(self, mode: FakeMode, measuring: bool) -> None:
+        self.stand_in, self.measuring = partial(stand_in, mode), measuring
+        self.calls: dict[Any, OperatorCall] = {}
+        self.events: dict[int, OperatorCall] = {}
+
+    def note(self, now: int, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Record an event that evaluates an operator."""
+        key = func, repr(tree_map(layout, (args, kwargs)))
+        if key not in self.calls:
+            call = map_tensors(self.stand_in, (args, kwargs, result))
+            self.calls[key] = OperatorCall(func, *call)
+            if self.measuring and len(self.calls) % isolated_worker.TOGETHER == 0:
+                measure_ahead([*self.calls.values()][-isolated_worker.TOGETHER :])
+        self.events[now] = self.calls[key]
+
+    def measured(self, events: int) -> tuple[list[int], list[int], dict[int, tuple[int, ...]]]:
+        """Return workspace and FLOPs of every event, and the storage sizes of measured results."""
+        calls = {id(call): call for call in self.calls.values()}
+        found = dict.fromkeys(calls, UNMEASURED)
+        if self.measuring:
+            found = measure(calls, timed=False)
+        counted = {key: flops_of(call) for key, call in calls.items()}
+        workspace, flops = [0] * events, [0] * events
+        for event, call in self.events.items():
+            workspace[event], flops[event] = found[id(call)].workspace, counted[id(call)]
+        outputs = {event: found[id(call)].outputs for event, call in self.events.items()}
+        return workspace, flops, outputs
+
+
 # Operators in isolation --------------------------------------------------------------------------
 
 
-def measure(
-    values: Values, calls: Sequence[fx.Node], timed: bool
-) -> dict[fx.Node, MeasuredOperator]:
+def measure(calls: Mapping[Key, OperatorCall], timed: bool) -> dict[Key, MeasuredOperator]:
     """Evaluate every distinct operator once, in isolation, on made-up tensors.
 
     Operators are distinct if their arguments differ in more than tensor data. Operators that only
@@ -164,16 +215,17 @@ def measure(
     none, with a warning. Measurements are cached for the next call; seconds are measured anew.
 
     Args:
-        values: the source of shapes, strides and devices.
-        calls: the nodes to measure.
+        calls: to measure, by whatever names they have.
         timed: whether to measure seconds as well, in evaluations of their own.
 
     Raises:
         GraphError: if tensors are on a device that is absent; or if an operator that is to be timed
             cannot be evaluated.
     """
-    found = dict.fromkeys(calls, MeasuredOperator())
-    requests, nodes_by_request = requests_of(values, calls, timed)
+    found = dict.fromkeys(calls, UNMEASURED)
+    asked = {key: request_of(call, timed) for key, call in calls.items() if not is_view(call)}
+    texts = {key: repr(request) for key, request in asked.items()}
+    requests = {texts[key]: request for key, request in asked.items()}
     try:
         seen = measurements_of(requests)
     except isolated_worker.NoWorkerError as error:
@@ -188,53 +240,40 @@ def measure(
             stacklevel=2,
         )
         return found
-    for key, nodes in nodes_by_request.items():
-        found |= dict.fromkeys(nodes, seen[key])
-    check_failures(found, timed)
+    found |= {key: seen[text] for key, text in texts.items()}
+    check_failures(calls, found, timed)
     return found
 
 
-def measure_ahead(values: Values, calls: Sequence[fx.Node]) -> None:
+def measure_ahead(calls: Sequence[OperatorCall]) -> None:
     """Measure operators meanwhile, in a thread: ``measure`` finds what is cached by then."""
-    requests, _ = requests_of(values, calls, timed=False)
+    asked = [request_of(call, timed=False) for call in calls if not is_view(call)]
 
     def run() -> None:
         with suppress(isolated_worker.NoWorkerError):  # measure will say so
-            measurements_of(requests)
+            measurements_of({repr(request): request for request in asked})
 
     Thread(target=run, daemon=True).start()
 
 
-def requests_of(
-    values: Values, calls: Sequence[fx.Node], timed: bool
-) -> tuple[dict[str, dict[str, Any]], dict[str, list[fx.Node]]]:
-    """Return the distinct requests of operators that are no views, and the nodes of each."""
-    requests: dict[str, dict[str, Any]] = {}
-    nodes: dict[str, list[fx.Node]] = {}
-    for node in calls:
-        if not is_view(values, node):
-            request = request_of(values, node, timed)
-            requests.setdefault(repr(request), request)
-            nodes.setdefault(repr(request), []).append(node)
-    return requests, nodes
-
-
-def check_failures(found: dict[fx.Node, MeasuredOperator], timed: bool) -> None:
+def check_failures(
+    calls: Mapping[Key, OperatorCall], found: Mapping[Key, MeasuredOperator], timed: bool
+) -> None:
     """Warn once about all operators that could not be measured.
 
     Raises:
         GraphError: instead, if one of them was to be timed.
     """
-    failed = {kind_of(node): (node, seen) for node, seen in found.items() if seen.failure}
+    failed = {kind_of(calls[key].operator): key for key, seen in found.items() if seen.failure}
     if not failed:
         return
     if timed:
-        node, seen = next(iter(failed.values()))
+        key = next(iter(failed.values()))
         raise GraphError(
-            f"{node.name}, {node.target}, cannot be evaluated by itself: {seen.failure}; a cost "
-            "other than measured does without"
+            f"{key}, {calls[key].operator}, cannot be evaluated by itself: {found[key].failure}; "
+            "a cost other than measured does without"
         )
-    texts = [f"{kind} ({seen.failure})" for kind, (_, seen) in failed.items()]
+    texts = [f"{kind} ({found[key].failure})" for kind, key in failed.items()]
     more = f", and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
     warnings.warn(
         "the workspace (temporary memory) of these operators counts as 0, since they cannot be "
@@ -273,7 +312,7 @@ def measurements_of(requests: dict[str, dict[str, Any]]) -> dict[str, MeasuredOp
     return found
 
 
-def request_of(values: Values, node: fx.Node, timed: bool) -> dict[str, Any]:
+def request_of(call: OperatorCall, timed: bool) -> dict[str, Any]:
     """Return the worker's request for an operator: names and layouts, no tensors.
 
     ``failure`` says why it is not to be evaluated, if so.
@@ -281,27 +320,23 @@ def request_of(values: Values, node: fx.Node, timed: bool) -> dict[str, Any]:
     Raises:
         GraphError: if a tensor's device is absent.
     """
-    operator = operator_name(node.target)
-    tensors = tensor_leaves([values[each] for each in (*node.all_input_nodes, node)])
+    operator = operator_name(call.operator)
+    tensors = tensor_leaves((call.args, call.kwargs, call.result))
     for tensor in tensors:
         check_device(tensor)
-
-    def described(value: Any) -> Any:
-        return mapped(layout, values[value]) if isinstance(value, fx.Node) else value
-
-    args = mapped(described, list(node.args))
-    kwargs = {name: mapped(described, value) for name, value in node.kwargs.items()}
+    args = mapped(layout, list(call.args))
+    kwargs = {name: mapped(layout, value) for name, value in call.kwargs.items()}
     failure, namespace = "", (operator or "").partition(".")[0]
     if operator is None:
         failure = "it is no operator of PyTorch's"
-    elif kind_of(node) in OPAQUE or namespace in OPAQUE_NAMESPACES:
+    elif kind_of(call.operator) in OPAQUE or namespace in OPAQUE_NAMESPACES:
         failure = "only other operators can make its operands"
     return {
         "operator": operator,
         "modules": REGISTERED_BY.get(namespace, ()),
         "args": args,
         "kwargs": kwargs,
-        "forward": forward_of(node, args, kwargs),
+        "forward": forward_of(call.operator, args, kwargs),
         "device": max((str(x.device) for x in tensors), default="cpu"),  # a GPU's, if there is one
         "timed": timed,
         "failure": failure,
@@ -309,16 +344,16 @@ def request_of(values: Values, node: fx.Node, timed: bool) -> dict[str, Any]:
 
 
 def forward_of(
-    node: fx.Node, args: Any, kwargs: Any
+    operator: Any, args: Any, kwargs: Any
 ) -> tuple[str, list[Any], dict[int, int]] | None:
     """Return the forward operator to evaluate first, its arguments, and which results to hand on.
 
     None if there is none; see ``FORWARD``.
     """
-    if kind_of(node) not in FORWARD:
+    if kind_of(operator) not in FORWARD:
         return None
-    name, wanted, handed_on = FORWARD[kind_of(node)]
-    given = arguments_of(node.target, args, kwargs)
+    name, wanted, handed_on = FORWARD[kind_of(operator)]
+    given = arguments_of(operator, args, kwargs)
     replaced = {
         place: handed_on[argument]
         for place, (argument, value) in enumerate(given.items())
@@ -352,7 +387,7 @@ def check_device(value: torch.Tensor) -> None:
         )
 
 
-def is_view(values: Values, node: fx.Node) -> bool:
-    """Whether all results of a node alias its operands."""
-    given = {storage_of(x) for source in node.all_input_nodes for x in tree_leaves(values[source])}
-    return all(storage_of(x) in given for x in tree_leaves(values[node]))
+def is_view(call: OperatorCall) -> bool:
+    """Whether all results of an operator alias its operands."""
+    given = {storage_of(x) for x in tensor_leaves((call.args, call.kwargs))}
+    return all(storage_of(x) in given for x in tree_leaves(call.result))
