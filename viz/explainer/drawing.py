@@ -178,7 +178,11 @@ def results_of(story: Story) -> list[tuple[str, str]]:
         memory = "Half the memory."
     elif round(100 * less) == 0:
         memory = "The same memory."
-    work = f"{more:.0%} more work.".replace("%", " %") if round(100 * more) else "No more work."
+    work = f"{abs(more):.0%} {'more' if more > 0 else 'less'} work.".replace("%", " %")
+    if more >= 1:  # of more than twice, nobody thinks in per cent
+        work = f"{1 + more:.{0 if more >= 9 else 1}f} times the work."
+    elif round(100 * more) == 0:
+        work = "No more work."
     return [(memory, "ink"), (work, "recomputing"), ("The same gradient.", "muted")]
 
 

@@ -58,6 +58,19 @@ def test_chain_of_16_says_what_is_kept_and_what_it_costs() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("policies", "work"),
+    [
+        (("store_all", "recompute_all"), "4.6 times the work."),  # 153 evaluations for 33
+        (("recompute_all", "store_all"), "78 % less work."),
+    ],
+)
+def test_work_is_said_as_one_would(policies: tuple[str, str], work: str) -> None:
+    graph = tc.networks.chain(16)
+    story = story_of([replayed(graph, policy) for policy in policies])
+    assert [words for words, _ in results_of(story)][1] == work
+
+
 def test_chain_of_16_takes_13_seconds() -> None:
     story = story_of(replayed(tc.networks.chain(16), "sqrt_n"))
     delays, phases = delays_of(story), [moment.phase for moment in story.moments]

@@ -31,6 +31,7 @@ def opened(player: Player, fragment: str = "", **options: Any) -> Any:
 
 def test_one_policy_is_open_and_the_others_are_rows_that_open(player: Player) -> None:
     page = opened(player)
+    page.select_option("#axis", "step")
     traces = traces_of("chain:16", POLICIES)
     for step in (0, 17, 40, 64, 200):
         seek(page, step)

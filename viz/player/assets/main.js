@@ -16,6 +16,7 @@ import { measure, modelOf, stepOfTick, tickOfStep, ticksOf } from "./model.js";
 import { Navigation } from "./navigation.js";
 import { Panel } from "./panel.js";
 import { Playback } from "./playback.js";
+import { areComparable } from "./progress.js";
 import { coarse, offerRows } from "./rows.js";
 import { SCALES, breakOf } from "./scale.js";
 import { LedgerTable } from "./table.js";
@@ -32,7 +33,16 @@ const LIVELY = 6; // ticks a second up to which things pulse and pop: faster, no
 const SELDOM = 100; // milliseconds between two changes of lists, while playing, at least
 const MOST_SELDOM = 1000; // milliseconds, at most, however long a change takes
 const LISTING = 10; // times what a change takes, at least: on a slow machine frames come first
+const SLIVER = 3; // times as many steps in another policy, from which one's own are a sliver of the axis
 const OBVIOUS = 4; // times what is usual, from which a peak's axis is broken unasked
+
+/** The horizontal axis at first: policies meet in progress if steps would leave too little of one.
+ * @param {Model[]} models @param {Model} [open] @returns {Axis}
+ */
+function firstAxis(models, open) {
+  const longest = Math.max(...models.map(({ count }) => count));
+  return open && open.count * SLIVER < longest && areComparable(models) ? "progress" : "step";
+}
 
 export class Player extends Playback {
   /** @param {any} data as unpacked */
@@ -41,10 +51,10 @@ export class Player extends Playback {
     this.data = data;
     for (const trace of data.traces) trace.measured = data.measured?.[trace.measured];
     this.models = /** @type {any} */ (this.firstModels());
-    this.align = /** @type {Axis} */ ("step");
     const { show, stop } = data.opening ?? { show: 0, stop: "peak" };
     this.stop = stop; // where it is at first
     this.opening = typeof show === "number" && this.models.length > 1 ? show : -1; // which one alone is open; -1 for all
+    this.align = firstAxis(this.models, this.models[this.opening]);
     this.differs = show === "difference"; // whether the first two are shown as their difference
     this.solo = this.opening;
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");

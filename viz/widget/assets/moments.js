@@ -261,6 +261,8 @@ export function resultsOf(before, after) {
   let memory = `${percent(less)} ${less > 0 ? "less" : "more"} memory.`;
   if (Math.abs(Math.abs(less) - 0.5) < 0.015 && less > 0) memory = "Half the memory.";
   else if (Math.round(100 * less) === 0) memory = "The same memory.";
-  const work = Math.round(100 * more) === 0 ? "No more work." : `${percent(more)} ${more > 0 ? "more" : "less"} work.`;
+  let work = `${percent(more)} ${more > 0 ? "more" : "less"} work.`;
+  if (more >= 1) work = `${(1 + more).toFixed(more >= 9 ? 0 : 1)} times the work.`;
+  else if (Math.round(100 * more) === 0) work = "No more work.";
   return [memory, work, "The same gradient."];
 }
