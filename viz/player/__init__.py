@@ -111,8 +111,9 @@ def player(
     a table.
 
     Two traces of one graph open as their difference, on one ledger, aligned at the first evaluation
-    of each operator. Of three traces or more, one is open and the others are a row each. The page
-    opens at the peak, and has stops: start, peak, first recomputation, end.
+    of each operator. Of three traces or more, one is open and the others are a row each; they are
+    aligned so too where one takes over three times the steps of the open one. The page opens at the
+    peak, and has stops: start, peak, first recomputation, end.
 
     A ``Timeline``, which ``tc.timed`` returns, also has lanes over time: evaluations, copies to the
     host and copies back, with stalls shaded.
