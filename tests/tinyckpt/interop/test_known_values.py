@@ -382,3 +382,49 @@ def test_mask_of_transformers(device: str, padded: bool) -> None:
     predicted = tct.estimate(model, **batch, workspace=False).peak
     applied = device == "meta" and not padded
     assert predicted > measured if applied else abs(predicted - measured) <= 8
+
+
+class Speech(nn.Module):
+    """A model with the loss of connectionist temporal classification."""
+
+    def __init__(self, reduction: str, zero_infinity: bool) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 24), nn.GELU(), nn.Linear(24, 9))
+        self.loss = nn.CTCLoss(reduction=reduction, zero_infinity=zero_infinity)
+
+    def forward(self, x: Tensor, targets: Tensor, frames: Any, letters: Any) -> Tensor:
+        scores = self.layers(x).log_softmax(-1)
+        return self.loss(scores, targets, frames, letters).sum()
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize(
+    ("shape", "targets", "letters"),
+    [((40, 3), (3, 12), [12, 4, 9]), ((40, 3), (25,), [12, 4, 9]), ((40,), (12,), [12])],
+    ids=["padded", "concatenated", "one alone"],
+)
+@pytest.mark.parametrize("listed", [True, False], ids=["lists", "tensors"])
+def test_memory_of_ctc_loss_follows_from_its_lengths(
+    shape: tuple[int, ...], targets: tuple[int, ...], letters: list[int], listed: bool,
+    reduction: str,
+) -> None:  # fmt: skip
+    torch.manual_seed(0)
+    frames = [40, 30, 40][: len(letters)]
+    lengths = [tuple(frames), tuple(letters)] if listed else map(torch.tensor, (frames, letters))
+    args = torch.randn(*shape, 6), torch.randint(1, 9, targets), *lengths
+    model = Speech(reduction, zero_infinity=listed)
+    measured, _ = tct.allocator_peak(lambda: model(*args).backward())
+    assert tct.estimate(model, *args).peak == measured
+    advice = tct.advise(model, *args, budget=measured)
+    assert advice.peak == measured
+
+
+def test_unknown_lengths_of_ctc_loss_are_refused_with_the_line() -> None:
+    class Guessing(Speech):
+        def forward(self, x: Tensor, targets: Tensor, frames: Any, letters: Any) -> Tensor:
+            found = (x.sum((0, 2)) > 0).long() + 20
+            return super().forward(x, targets, found, letters)
+
+    args = torch.randn(40, 3, 6), torch.randint(1, 9, (3, 12)), None, torch.tensor([12, 4, 9])
+    with pytest.raises(tc.GraphError, match=r"the value of a tensor.*test_known_values\.py, line"):
+        tct.estimate(Guessing("mean", zero_infinity=False), *args)

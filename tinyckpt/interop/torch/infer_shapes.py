@@ -46,6 +46,8 @@ aten = torch.ops.aten
 RELATIVE = {aten.alias, aten.detach, aten.expand, aten.permute, aten.select, aten.slice, aten.split,
             aten.split_with_sizes, aten.squeeze, aten.t, aten.transpose, aten.unbind,
             aten.unsqueeze, aten.view, UNSAFE_VIEW}  # fmt: skip
+# Operators whose meta kernel knows their shapes, though they are marked as dependent on data.
+INDEPENDENT = {aten._ctc_loss.default}
 MOST_KNOWN = 1 << 15  # entries, some 50 MiB: then the table begins anew
 KNOWN: dict[Any, Any] = {}  # by call, how its results are made; None: by FakeTensorMode
 
@@ -82,6 +84,8 @@ def evaluate(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     The mode takes five times as long, and most of that in decompositions, for each of whose
     operators it is called again.
     """
+    if func is aten._ctc_loss_backward.default:  # which has no meta kernel
+        return torch.empty_like(args[1], memory_format=torch.contiguous_format)
     devices = {x.device.type for x in tree_leaves((args, kwargs)) if type(x) is FakeTensor}
     if devices == {"cpu"} and is_inferred_by_meta_kernel(func):
         with suppress(RuntimeError, TypeError, ValueError, IndexError):
@@ -94,7 +98,7 @@ def evaluate(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 def is_inferred_by_meta_kernel(func: Any) -> bool:
     """Whether FakeTensorMode has no rule of its own for an operator on tensors of one device."""
-    return not (
+    return func in INDEPENDENT or not (
         is_mutable(func)
         or DEPENDENT & set(func.tags)
         or takes_device(func)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Self
 
@@ -30,6 +30,11 @@ MOST_ELEMENTS = 1 << 18  # of a tensor that is evaluated; larger: longer masks, 
 CONSTANT = {
     torch.arange, torch.zeros, torch.ones, torch.full, torch.eye, torch.tensor, torch.as_tensor,
     torch.scalar_tensor, torch.linspace, torch.tril_indices, torch.triu_indices,
+}  # fmt: skip
+# Functions whose results depend on the layout of their first argument, and not on its values.
+LIKE = {
+    torch.zeros_like, torch.ones_like, torch.full_like, torch.Tensor.new_zeros,
+    torch.Tensor.new_ones, torch.Tensor.new_full, torch.Tensor.new_tensor,
 }  # fmt: skip
 # Beginnings of names of functions whose results are random, or uninitialised memory.
 UNKNOWN = (
@@ -139,12 +144,15 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         operands = tensor_leaves((args, kwargs))
         values = [self.known.get(x) for x in operands]
+        if func is torch.nn.functional.ctc_loss and self.is_recording:
+            return ctc_loss(self.listed, *args, **kwargs)
         if func in SELECTS and self.is_recording:
             for operand, value in zip(operands, values, strict=True):
                 if operand.dtype is torch.bool:
                     with modes_disabled():
                         with_count(operand, None if value is None else int(value.sum()))
-        is_known = all(x is not None for x in values) and bool(values or func in CONSTANT)
+        needed = values[1:] if func in LIKE else values
+        is_known = all(x is not None for x in needed) and bool(values or func in CONSTANT)
         if is_known and func in READS:
             return self.evaluated(func, args, kwargs)
         try:
@@ -193,11 +201,30 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
 
         return map_tensors(stand_in, value)
 
+    def listed(self, lengths: Any) -> list[int]:
+        """Return lengths as a list.
+
+        Raises:
+            RuntimeError: if they are a tensor whose values are not known.
+        """
+        if not isinstance(lengths, torch.Tensor):
+            return list(lengths)
+        if lengths not in self.known:
+            return [int(each) for each in lengths]  # an error that names the line
+        with modes_disabled():
+            found: list[int] = self.known[lengths].reshape(-1).tolist()
+        return found
+
     def evaluated(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Return what a function returns on the known values; a write changes them too."""
-        args, kwargs = map_tensors(self.known.__getitem__, (args, kwargs))
         with modes_disabled(), torch.no_grad():
+            args, kwargs = map_tensors(self.value_of, (args, kwargs))
             return func(*args, **kwargs)
+
+    def value_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a known tensor; of one that only its layout is read of, any of its layout."""
+        known: torch.Tensor | None = self.known.get(tensor)
+        return torch.empty((), dtype=tensor.dtype).expand(tensor.shape) if known is None else known
 
     def forget(self, values: Iterable[torch.Tensor | None]) -> None:
         """Forget tensors that share memory with those of some values: they were written to."""
@@ -205,6 +232,37 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
         for tensor, value in list(self.known.items()):
             if storage_key(value) in written:
                 del self.known[tensor]
+
+
+def ctc_loss(
+    listed: Callable[[Any], list[int]],
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Any:
+    """Evaluate the operators of ``torch.nn.functional.ctc_loss``, whose lengths FakeTensors lack.
+
+    Args:
+        listed: returns lengths as a list: the kernel's memory depends on them.
+        log_probs, targets, ...: as there.
+    """
+    is_batched = log_probs.dim() == 3
+    lengths = [listed(each) for each in (input_lengths, target_lengths)]
+    loss, _ = torch.ops.aten._ctc_loss.default(
+        log_probs if is_batched else log_probs.unsqueeze(1), targets.to(torch.long), *lengths,
+        blank, zero_infinity,
+    )  # fmt: skip
+    if zero_infinity:
+        loss = torch.where(loss == torch.inf, loss.new_zeros(()), loss)
+    if reduction == "mean":
+        return (loss / loss.new_tensor(lengths[1]).clamp_min(1)).mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss if is_batched else loss.squeeze(0)
 
 
 def true_elements(mask: torch.Tensor) -> int | None:
