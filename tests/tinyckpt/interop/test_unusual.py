@@ -355,3 +355,46 @@ def test_peak_of_a_forward_that_draws_its_layers_is_said_to_be_of_one_draw(
     for each in found:
         assert each.caveat == (said if whose else "")
         assert str(each).count(said) == bool(whose)
+
+
+@pytest.mark.parametrize(
+    "drawn", [lambda: torch.rand([]), lambda: torch.rand(1).item()], ids=["tensor", "number"]
+)
+def test_layerdrop_is_recorded_with_no_layer_dropped(drawn: Callable[[], Any]) -> None:
+    class Dropping(nn.Module):
+        def __init__(self, rate: float) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.rate = rate
+            self.layers = nn.ModuleList(
+                nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8)) for _ in range(4)
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                x = x if drawn() < self.rate else layer(x)
+            return self.layers[0](x).square().sum()
+
+    model, x = Dropping(0.5), torch.randn(64, 8)
+    state = torch.get_rng_state()
+    found = tct.advise(model, x, budget=0.9)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert "PyTorch's random numbers to decide by, here just below 1; steps" in found.caveat
+    assert tct.estimate(Dropping(0.0), x).caveat == found.caveat
+    plain, advised, whole = Dropping(0.5), Dropping(0.5), Dropping(0.0)
+    peak, _ = tct.allocator_peak(lambda: whole(x).backward())
+    assert tct.estimate(plain, x).peak == peak
+    found.apply(advised)
+    for seed in range(4):
+        for model in (plain, advised):
+            torch.manual_seed(seed)
+            model(x).backward()
+    gradients = [[p.grad for p in model.parameters()] for model in (plain, advised)]
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+def test_random_numbers_that_decide_nothing_have_no_caveat() -> None:
+    def scaled(net: Net, x: Tensor) -> Tensor:
+        return (net.layers[0](x) * torch.rand(1)).square().sum()
+
+    assert tct.estimate(Net(nn.Linear(8, 8), made=scaled), rows()).caveat == ""

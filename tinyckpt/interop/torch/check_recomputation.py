@@ -204,7 +204,7 @@ class Replays(DispatchMode):  # type: ignore[misc]
         state: ObjectState,
     ) -> dict[str, Verdict]:
         """Evaluate each module twice; return a verdict by name."""
-        with fake_tensors(model, args, self.mode, state) as given, self:
+        with fake_tensors(model, args, self.mode, state) as (given, _), self:
             for kind, named in (
                 ("parameter", model.named_parameters()), ("buffer", model.named_buffers())
             ):  # fmt: skip

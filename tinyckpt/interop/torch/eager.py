@@ -155,7 +155,7 @@ class Recording:
         owners: the innermost module that each event belongs to, by name; only if asked for.
         gradients: bytes of the gradient of each parameter that has one, by name.
         operators: the operator of each event that evaluates one.
-        drawn: random numbers that forward drew which are not PyTorch's.
+        drawn: random numbers that forward drew, and that other steps may take more for.
     """
 
     flops: list[int] = field(default_factory=list)
@@ -352,7 +352,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         with ExitStack() as stack, warnings.catch_warnings():
             # Since 2.14 PyTorch warns that selective checkpoints will respect such hooks one day.
             warnings.filterwarnings("ignore", "A saved_tensors_hooks context", FutureWarning)
-            given = stack.enter_context(fake_tensors(model, args, self.mode, state))
+            given, known = stack.enter_context(fake_tensors(model, args, self.mode, state))
             self.note_sources(model, given)
             stack.enter_context(self.watching(watched))
             if self.owners:
@@ -371,6 +371,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
                 loss = model(*given)
             now, seconds = random_states(), perf_counter() - start
             self.drawn = tuple(what for what, state in now.items() if state != before[what])
+            if known.decides_by_random:
+                self.drawn += ("PyTorch's random numbers to decide by, here just below 1",)
             torch.clear_autocast_cache()
             self.forward = self.clock
             if self.saving and self.forward > MANY:
@@ -707,14 +709,15 @@ def forwards_restored(modules: Iterable[torch.nn.Module]) -> Iterator[None]:
 @contextmanager
 def fake_tensors(
     model: torch.nn.Module, args: Sequence[Any], mode: FakeMode, state: ObjectState
-) -> Iterator[tuple[Any, ...]]:
-    """Replace parameters, buffers and arguments by FakeTensors in this context; yields arguments.
+) -> Iterator[tuple[tuple[Any, ...], KnownValues]]:
+    """Replace parameters, buffers and arguments by FakeTensors in this context.
 
-    The state is a snapshot of the model and its arguments as they are.
+    Yields the arguments, and what is known of values. The state is a snapshot of the model and its
+    arguments as they are.
 
     What forward reads of integer arguments, such as a mask, and of counters among the buffers, it
-    reads as they are.
-    Nothing else refers to them, and all other state that a forward writes is rolled back.
+    reads as they are. Nothing else refers to them, and all other state that a forward writes is
+    rolled back.
     """
 
     def fake(value: torch.Tensor) -> Any:
@@ -737,7 +740,7 @@ def fake_tensors(
         with state.replaced(faked):
             faked.clear()
             with known:
-                yield given
+                yield given, known
 
 
 def contiguous(value: torch.Tensor) -> torch.Tensor:

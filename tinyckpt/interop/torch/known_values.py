@@ -46,6 +46,9 @@ READS = {
     torch.Tensor.__float__, torch.Tensor.__index__, torch.Tensor.__contains__, torch.equal,
     torch.allclose, torch.is_nonzero, torch.Tensor.is_nonzero, torch.Tensor.equal,
 }  # fmt: skip
+# What a single number of torch.rand is taken to be, where forward decides by it: at its most,
+# LayerDrop skips no layer, whatever its rate.
+NEXT_TO_ONE = 1 - 2**-24
 ASSERTED = "_is_all_true"  # name of what checks of torch.distributions raise on, unless it is true
 # Functions that return as many elements as a mask has true ones, or write to them.
 SELECTS = {
@@ -104,6 +107,8 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
         known: real tensors, by the tensors that stand for them in the recorded step.
         is_recording: whether a step is recorded, not planned: a plan would have the constant.
         whole: whether all integers that forward may read are known, as they are in a plain step.
+        random: tensors that are computed of single random numbers.
+        decides_by_random: whether forward read one of these.
     """
 
     def __init__(
@@ -125,6 +130,8 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
                 with modes_disabled():
                     self.known[tensor] = value.detach().clone()
         self.is_recording = given is not None
+        self.random = WeakTensorKeyDictionary()
+        self.decides_by_random = False
         self.whole = given is not None and all(tensor in self.known for tensor, _ in discrete)
 
     def __enter__(self) -> Self:
@@ -153,7 +160,9 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
                         with_count(operand, None if value is None else int(value.sum()))
         needed = values[1:] if func in LIKE else values
         is_known = all(x is not None for x in needed) and bool(values or func in CONSTANT)
+        is_random = func is torch.rand or any(x in self.random for x in operands)
         if is_known and func in READS:
+            self.decides_by_random |= is_random
             return self.evaluated(func, args, kwargs)
         try:
             result = func(*args, **kwargs)
@@ -170,10 +179,15 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
         if is_known and not name.startswith(UNKNOWN) and all(map(is_small, leaves)):
             with suppress(*FAILURES):
                 made = tree_leaves(self.evaluated(func, args, kwargs))
+        if func is torch.rand and self.is_recording and result.numel() == 1:
+            with modes_disabled():
+                made = [torch.full(result.shape, NEXT_TO_ONE, dtype=torch.float32).to(result.dtype)]
         if made is not None:
             for tensor, value in zip(leaves, made, strict=True):
                 if isinstance(value, torch.Tensor) and not is_meta(value):
                     self.known[tensor] = value
+                    if is_random:
+                        self.random[tensor] = True
         elif name == ASSERTED:  # no step goes on where it is false
             with modes_disabled():
                 self.known[result] = torch.ones((), dtype=torch.bool)
