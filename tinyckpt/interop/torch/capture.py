@@ -71,6 +71,8 @@ UNSAFE_VIEW = torch.ops.aten._unsafe_view  # a view that no schema calls one
 CONTIGUOUS_AS_INPUT = {torch.ops.aten.native_batch_norm_backward.default}
 SELECTING = torch.ops.aten.nonzero.default, torch.ops.aten.masked_select.default
 # Kernels of attention on CUDA devices.
+CTC_LOSS = torch.ops.aten._ctc_loss.default
+CTC_LOSS_BACKWARD = torch.ops.aten._ctc_loss_backward.default
 FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention
 EFFICIENT_ATTENTION = torch.ops.aten._scaled_dot_product_efficient_attention
 SYMBOLIC = "has a shape that depends on the values of tensors; expected static shapes"

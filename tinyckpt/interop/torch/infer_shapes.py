@@ -19,6 +19,8 @@ from typing import Any
 import torch
 
 from tinyckpt.interop.torch.capture import (
+    CTC_LOSS,
+    CTC_LOSS_BACKWARD,
     FAKE_IMPLEMENTATIONS,
     UNSAFE_VIEW,
     FakeTensor,
@@ -47,7 +49,7 @@ RELATIVE = {aten.alias, aten.detach, aten.expand, aten.permute, aten.select, ate
             aten.split_with_sizes, aten.squeeze, aten.t, aten.transpose, aten.unbind,
             aten.unsqueeze, aten.view, UNSAFE_VIEW}  # fmt: skip
 # Operators whose meta kernel knows their shapes, though they are marked as dependent on data.
-INDEPENDENT = {aten._ctc_loss.default}
+INDEPENDENT = {CTC_LOSS}
 MOST_KNOWN = 1 << 15  # entries, some 50 MiB: then the table begins anew
 KNOWN: dict[Any, Any] = {}  # by call, how its results are made; None: by FakeTensorMode
 
@@ -84,7 +86,7 @@ def evaluate(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     The mode takes five times as long, and most of that in decompositions, for each of whose
     operators it is called again.
     """
-    if func is aten._ctc_loss_backward.default:  # which has no meta kernel
+    if func is CTC_LOSS_BACKWARD:  # which has no meta kernel
         return torch.empty_like(args[1], memory_format=torch.contiguous_format)
     devices = {x.device.type for x in tree_leaves((args, kwargs)) if type(x) is FakeTensor}
     if devices == {"cpu"} and is_inferred_by_meta_kernel(func):

@@ -264,9 +264,11 @@ def ctc_loss(
         listed: returns lengths as a list: the kernel's memory depends on them.
         log_probs, targets, ...: as there.
     """
+    from tinyckpt.interop.torch.capture import CTC_LOSS  # which imports this file
+
     is_batched = log_probs.dim() == 3
     lengths = [listed(each) for each in (input_lengths, target_lengths)]
-    loss, _ = torch.ops.aten._ctc_loss.default(
+    loss, _ = CTC_LOSS(
         log_probs if is_batched else log_probs.unsqueeze(1), targets.to(torch.long), *lengths,
         blank, zero_infinity,
     )  # fmt: skip
