@@ -1,25 +1,26 @@
 """Buffer snapshots around recomputation, so that a checkpointed module updates its buffers once.
 
 A recomputation must read buffers as they were before the first evaluation, and its writes to them
-are discarded: copies are taken before the first evaluation (``BufferSnapshot``), stand in for the
-buffers during the second (``RestoredBuffers``), and afterwards the current buffers are put back,
-even if it fails. Batch norms need no copies, since training does not read running averages:
-momentum is 0 during the recomputation. For ``context_fn`` of ``torch.utils.checkpoint``.
+are discarded: copies are taken before the first evaluation, stand in for the buffers during the
+second, and afterwards the current buffers are put back, even if it fails. Batch norms need no
+copies, since training does not read running averages: momentum is 0 during the recomputation. For
+``context_fn`` of ``torch.utils.checkpoint``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
 
-from tinyckpt.interop.torch.capture import NORMS, own_buffers
+from tinyckpt.interop.torch.capture import NORMS
 from tinyckpt.interop.torch.state_rollback import attributes_replaced
 
 Slot = tuple[nn.Module, str]  # where a module keeps a buffer
+Copies = dict[Slot, torch.Tensor | None]
 
 
 def contexts(
@@ -31,52 +32,50 @@ def contexts(
         module: under ``checkpoint``.
         restored: local names of buffers to restore for the second evaluation.
     """
-    slots, norms = [slot_of(module, name) for name in restored], norms_to_freeze(module, restored)
-    if not slots and not norms:
+    if not restored and not norms_in(module):
         return nullcontext(), nullcontext()
-    kept = BufferSnapshot(slots)
-    return kept, RestoredBuffers(kept, norms)
+    copies: Copies = {}
+
+    @contextmanager
+    def first() -> Iterator[None]:
+        copies.update(copies_of({slot: getattr(*slot) for slot in slots_of(module, restored)}))
+        yield
+
+    norms = norms_to_freeze(module, restored)
+    return first(), Reentrant(lambda: buffers_restored(copies, norms))
 
 
-def slot_of(module: nn.Module, name: str) -> Slot:
-    """Return the owner and the local key of a buffer, by its name in a module."""
-    path, _, key = name.rpartition(".")
-    return module.get_submodule(path), key
+class Reentrant(AbstractContextManager[None]):
+    """Contexts that may be entered any number of times.
 
-
-class BufferSnapshot:
-    """Context of the first evaluation: copies buffers on entry."""
-
-    def __init__(self, slots: Sequence[Slot]) -> None:
-        self.slots = slots
-        self.copies: dict[Slot, torch.Tensor | None] = {}
-
-    def __enter__(self) -> None:
-        self.copies = copies_of({slot: own_buffers(slot[0]).get(slot[1]) for slot in self.slots})
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-
-class RestoredBuffers:
-    """Context of the second evaluation: copies stand in for buffers; reentrant.
-
-    It is entered once per backward pass: more than once if the graph is retained.
+    They are entered once per backward pass: more than once if the graph is retained.
     """
 
-    def __init__(self, kept: BufferSnapshot, norms: Sequence[nn.Module]) -> None:
-        self.kept, self.norms = kept, norms
-        self.active = ExitStack()
+    def __init__(self, *made: Callable[[], AbstractContextManager[Any]]) -> None:
+        self.made, self.active = made, ExitStack()
 
     def __enter__(self) -> None:
-        self.active.enter_context(running_averages_frozen(self.norms))
-        self.active.enter_context(buffers_replaced(copies_of(self.kept.copies)))
+        for make in self.made:
+            self.active.enter_context(make())
 
     def __exit__(self, *error: Any) -> bool | None:
         return self.active.__exit__(*error)
 
 
-def copies_of(values: Mapping[Slot, torch.Tensor | None]) -> dict[Slot, torch.Tensor | None]:
+@contextmanager
+def buffers_restored(copies: Copies, norms: Sequence[nn.Module]) -> Iterator[None]:
+    """Let further copies stand in for buffers in this context, and freeze running averages.
+
+    If they were not tracked at all, autograd would save fewer tensors than the first time, which
+    ``checkpoint`` refuses.
+    """
+    frozen = {"momentum": 0.0, "num_batches_tracked": None}
+    values = {(norm, name): value for norm in norms for name, value in frozen.items()}
+    with attributes_replaced(values), attributes_replaced(copies_of(copies)):
+        yield
+
+
+def copies_of(values: Mapping[Slot, torch.Tensor | None]) -> Copies:
     """Clone buffers; a buffer in several slots is cloned once."""
     copies: dict[int, torch.Tensor | None] = {id(None): None}
     with torch.no_grad():
@@ -86,17 +85,10 @@ def copies_of(values: Mapping[Slot, torch.Tensor | None]) -> dict[Slot, torch.Te
     return {slot: copies[id(value)] for slot, value in values.items()}
 
 
-@contextmanager
-def buffers_replaced(values: Mapping[Slot, torch.Tensor | None]) -> Iterator[None]:
-    """Replace buffers by other tensors within this context."""
-    before = {(owner, key): own_buffers(owner).get(key) for owner, key in values}
-    try:
-        for (owner, key), value in values.items():
-            own_buffers(owner)[key] = value
-        yield
-    finally:
-        for (owner, key), value in before.items():
-            own_buffers(owner)[key] = value
+def slots_of(module: nn.Module, names: Sequence[str]) -> list[Slot]:
+    """Return the owners and the local keys of buffers, by their names in a module."""
+    split = [name.rpartition(".") for name in names]
+    return [(module.get_submodule(path), key) for path, _, key in split]
 
 
 # Norms -------------------------------------------------------------------------------------------
@@ -113,17 +105,5 @@ def norms_in(module: nn.Module) -> list[nn.Module]:
 
 def norms_to_freeze(module: nn.Module, restored: Sequence[str]) -> list[nn.Module]:
     """Return the norms within a module of whose buffers none are restored, by local names."""
-    owners = {slot_of(module, name)[0] for name in restored}
+    owners = {owner for owner, _ in slots_of(module, restored)}
     return [norm for norm in norms_in(module) if norm not in owners]
-
-
-def running_averages_frozen(norms: Sequence[nn.Module]) -> AbstractContextManager[None]:
-    """Return a context in which running averages are frozen: momentum is 0.
-
-    If they were not tracked at all, autograd would save fewer tensors than the first time, which
-    ``checkpoint`` refuses.
-    """
-    frozen = {"momentum": 0.0, "num_batches_tracked": None}
-    return attributes_replaced(
-        {(norm, name): value for norm in norms for name, value in frozen.items()}
-    )

@@ -560,12 +560,6 @@ def apply_gradient_hooks(value: torch.Tensor, gradient: torch.Tensor) -> torch.T
     return gradient
 
 
-def own_buffers(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
-    """Return a module's own buffer dict, by local name; writing to it replaces buffers."""
-    buffers: dict[str, torch.Tensor | None] = module._buffers
-    return buffers
-
-
 def compiled_module_name(model: torch.nn.Module) -> str | None:
     """Return the name of an already compiled module, "" for the model itself; None if none is."""
     for name, module in model.named_modules():

@@ -19,14 +19,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from ctypes import string_at
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from tinyckpt.interop.importer_checks import error_text
-from tinyckpt.interop.torch import buffer_snapshots
+from tinyckpt.interop.torch.buffer_snapshots import (
+    Copies,
+    buffers_restored,
+    copies_of,
+    norms_in,
+    norms_to_freeze,
+    slots_of,
+)
 from tinyckpt.interop.torch.capture import (
     AVERAGING,
     DispatchMode,
@@ -80,21 +87,33 @@ class EnoughSavedError(Exception):
     """Early stop: ends a second evaluation at its last saved value, as ``checkpoint`` does."""
 
 
+class Moment(NamedTuple):
+    """What an evaluation may read, before or after it.
+
+    Attributes:
+        state: the Python state.
+        handed: that of its arguments.
+        buffers: the module's buffers, by local name.
+    """
+
+    state: State
+    handed: State
+    buffers: Mapping[str, torch.Tensor | None]
+
+
 @dataclass(slots=True, eq=False)
 class Evaluation:
     """One evaluation of a module, with a log of its effects.
 
     Attributes:
         log: operators with their operands, and the values that autograd saved, in order.
-        saves, saved: how many values autograd saved, and weak references to them.
+        saved: weak references to these values.
         made: for the number of each storage that it made, its position among these.
         dropped: for that of each storage freed during it, how many it had made by then.
         writes: by number of a storage, the operator that wrote to it last.
         versions: write counts of storages when it began.
-        begin, end: the Python state before and after it.
-        handed, handed_after: the state of its arguments before and after it.
-        slots, slots_after: the module's buffers before and after it, by local name.
-        copies: of these buffers as they were before it, by slot.
+        before, after: what it may read, before and after it.
+        copies: of the module's buffers as they were before it, by slot.
         grad, autocast: whether gradients were enabled, and the autocast that was active.
     """
 
@@ -104,19 +123,14 @@ class Evaluation:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     log: list[Any] = field(default_factory=list)
-    saves: int = 0
     saved: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
     made: dict[int, int] = field(default_factory=dict)
     dropped: dict[int, int] = field(default_factory=dict)
     writes: dict[int, str] = field(default_factory=dict)
     versions: Counter[int] = field(default_factory=Counter)
-    begin: State = field(default_factory=dict)
-    end: State = field(default_factory=dict)
-    handed: State = field(default_factory=dict)
-    handed_after: State = field(default_factory=dict)
-    slots: dict[str, torch.Tensor | None] = field(default_factory=dict)
-    slots_after: dict[str, torch.Tensor | None] = field(default_factory=dict)
-    copies: dict[Any, torch.Tensor | None] = field(default_factory=dict)
+    before: Moment = field(init=False)
+    after: Moment = field(init=False)
+    copies: Copies = field(default_factory=dict)
     grad: bool = True
     autocast: tuple[Any, ...] = ()
 
@@ -149,9 +163,29 @@ def verdicts(
     """
     if not watched:
         return {}
-    name = type(model).__name__
-    with captured(name, model), torch.random.fork_rng(), meta_on_cpu(model, args) as (args, mode):
-        return Replays(mode).verdicts(model, args, watched, state)
+    found: dict[str, list[Verdict]] = {name: [] for name in watched}
+    with ExitStack() as stack:
+        stack.enter_context(captured(type(model).__name__, model))
+        stack.enter_context(torch.random.fork_rng())
+        args, mode = stack.enter_context(meta_on_cpu(model, args))
+        given, _ = stack.enter_context(fake_tensors(model, args, mode, state))
+        replays = stack.enter_context(Replays(mode))
+        for kind, named in (
+            ("parameter", model.named_parameters()), ("buffer", model.named_buffers())
+        ):  # fmt: skip
+            for name, value in named:
+                replays.names[replays.number(value)] = f"the {kind} {name}"
+
+        def call(name: str, forward: Any, *args: Any, **kwargs: Any) -> Any:
+            return replays.first(Evaluation(name, watched[name], forward, args, kwargs))
+
+        torch.clear_autocast_cache()
+        with forwards_replaced(watched, call):
+            model(*given)
+        while replays.evaluations:  # popping frees its arguments, and their autograd graph
+            each = replays.evaluations.pop()
+            found[each.name].append(replays.verdict_of(each))
+    return {name: verdict_of_calls(each) for name, each in found.items()}
 
 
 def verdict_of_calls(found: Sequence[Verdict]) -> Verdict:
@@ -196,33 +230,6 @@ class Replays(DispatchMode):  # type: ignore[misc]
         self.off = False
         self.evaluations: list[Evaluation] = []
 
-    def verdicts(
-        self,
-        model: nn.Module,
-        args: Sequence[Any],
-        watched: Mapping[str, nn.Module],
-        state: ObjectState,
-    ) -> dict[str, Verdict]:
-        """Evaluate each module twice; return a verdict by name."""
-        with fake_tensors(model, args, self.mode, state) as (given, _), self:
-            for kind, named in (
-                ("parameter", model.named_parameters()), ("buffer", model.named_buffers())
-            ):  # fmt: skip
-                for name, value in named:
-                    self.names[self.number(value)] = f"the {kind} {name}"
-
-            def call(name: str, forward: Any, *args: Any, **kwargs: Any) -> Any:
-                return self.first(Evaluation(name, watched[name], forward, args, kwargs))
-
-            torch.clear_autocast_cache()
-            with forwards_replaced(watched, call):
-                model(*given)
-            found: dict[str, list[Verdict]] = {name: [] for name in watched}
-            while self.evaluations:  # popping frees its arguments, and their autograd graph
-                each = self.evaluations.pop()
-                found[each.name].append(self.verdict_of(each))
-        return {name: verdict_of_calls(each) for name, each in found.items()}
-
     # First evaluations ------------------------------------------------------------------------
 
     def first(self, made: Evaluation) -> Any:
@@ -230,23 +237,22 @@ class Replays(DispatchMode):  # type: ignore[misc]
         if self.running is not None:  # nested in another evaluation, or recursive
             return made.forward(*made.args, **made.kwargs)
         self.evaluations.append(made)
-        made.slots = dict(made.module.named_buffers(remove_duplicate=False))
+        buffers = dict(made.module.named_buffers(remove_duplicate=False))
+        slots = zip(slots_of(made.module, [*buffers]), buffers.values(), strict=True)
         with self.unlogged():
-            made.copies = buffer_snapshots.copies_of(
-                {buffer_snapshots.slot_of(made.module, name): x for name, x in made.slots.items()}
-            )
-        made.begin, made.handed = self.states(made)
+            made.copies = copies_of(dict(slots))
+        made.before = self.moment(made)
         made.autocast, made.grad = autocast_state(), torch.is_grad_enabled()
         result = self.evaluate(made)
-        made.end, made.handed_after = self.states(made)
-        made.slots_after = dict(made.module.named_buffers(remove_duplicate=False))
+        made.after = self.moment(made)
         return result
 
-    def states(self, made: Evaluation) -> tuple[State, State]:
-        """Return the Python state that an evaluation may read, and the state of its arguments."""
-        return (
+    def moment(self, made: Evaluation) -> Moment:
+        """Return what an evaluation may read now."""
+        return Moment(
             state_of(made.module, made.forward, self.number),
             state_of_arguments(made.given(), self.number),
+            dict(made.module.named_buffers(remove_duplicate=False)),
         )
 
     def evaluate(self, made: Evaluation) -> Any:
@@ -332,9 +338,8 @@ class Replays(DispatchMode):  # type: ignore[misc]
             kept = value.detach()
         if made is not None:
             made.log.append((None, self.ref(kept)))
-            made.saves += 1
             made.saved.append(weakref.ref(kept))
-            if made.saves == self.enough:
+            if len(made.saved) == self.enough:
                 raise EnoughSavedError
         return kept
 
@@ -342,7 +347,7 @@ class Replays(DispatchMode):  # type: ignore[misc]
 
     def verdict_of(self, first: Evaluation) -> Verdict:
         """Evaluate a module again, its running averages ignored or restored; return a verdict."""
-        if first.saves == 0 or not first.grad:  # never recomputed
+        if not first.saved or not first.grad:  # never recomputed
             return Verdict()
         own = self.written_buffers(first)
         averages = self.averages(first, own)
@@ -357,21 +362,22 @@ class Replays(DispatchMode):  # type: ignore[misc]
         """Return the buffers of a module that its evaluation wrote to, or assigned anew."""
         return tuple(
             name
-            for name, value in first.slots.items()
-            if first.slots_after.get(name) is not value
+            for name, value in first.before.buffers.items()
+            if first.after.buffers.get(name) is not value
             or (value is not None and self.number(value) in first.writes)
         )
 
     def averages(self, first: Evaluation, written: Sequence[str]) -> tuple[str, ...]:
         """Return the buffers that are running averages: only their norms read them."""
-        norms = set(buffer_snapshots.norms_in(first.module))
-        owners = {name: buffer_snapshots.slot_of(first.module, name)[0] for name in written}
+        norms = set(norms_in(first.module))
+        slots = zip(written, slots_of(first.module, written), strict=True)
+        owners = {name: owner for name, (owner, _) in slots}
         found = {
             name: self.number(value)
             for name in written
             if owners[name] in norms
-            and (value := first.slots[name]) is not None
-            and first.slots_after.get(name) is value
+            and (value := first.before.buffers[name]) is not None
+            and first.after.buffers.get(name) is value
         }
         for entry in first.log:
             numbers = numbers_in(entry)
@@ -389,22 +395,22 @@ class Replays(DispatchMode):  # type: ignore[misc]
             return Verdict(reason)
         second = Evaluation(first.name, first.module, first.forward, first.args, first.kwargs)
         before = set(self.live.values())
-        second.begin, second.handed = self.states(second)
+        second.before = self.moment(second)
         with ExitStack() as stack:
+            copies = {slot: first.copies[slot] for slot in slots_of(first.module, restored)}
+            norms = norms_to_freeze(first.module, restored)
             with self.unlogged():
-                kept, contexts = buffer_snapshots.contexts(first.module, restored)
-                if isinstance(kept, buffer_snapshots.BufferSnapshot):
-                    kept.copies = {slot: first.copies[slot] for slot in kept.slots}
-                stack.enter_context(contexts)
+                stack.enter_context(buffers_restored(copies, norms))
             now = dict(first.module.named_buffers(remove_duplicate=False))
-            quiet = {self.number(first.slots[name]): "average" for name in averages}
+            old = first.before.buffers
+            quiet = {self.number(old[name]): "average" for name in averages}
             labels = [
                 quiet | {self.number(x[name]): name for name in restored if x.get(name) is not None}
-                for x in (first.slots, now)
+                for x in (old, now)
             ]
             enter_autocast(stack, first.autocast)
             stack.enter_context(torch.enable_grad())
-            self.enough = first.saves
+            self.enough = len(first.saved)
             error = ""
             try:
                 self.evaluate(second)
@@ -414,7 +420,7 @@ class Replays(DispatchMode):  # type: ignore[misc]
                 error = f"fails when it is evaluated again: {error_text(failed, 100)}"
             finally:
                 self.enough = -1
-        second.end, second.handed_after = self.states(second)
+        second.after = self.moment(second)
         del now
         live = set(self.live.values())
         return Verdict(
@@ -436,9 +442,9 @@ class Replays(DispatchMode):  # type: ignore[misc]
         """Describe the argument that changed since the first evaluation, or ""."""
         values = first.given()
         now = state_of_arguments(values, self.number)
-        for path, old, new in state_differences(first.handed, first.handed_after):
+        for path, old, new in state_differences(first.before.handed, first.after.handed):
             return handed_text(path, old, new, "{0} {1} passed to it ({2})")
-        for path, old, new in state_differences(first.handed_after, now):
+        for path, old, new in state_differences(first.after.handed, now):
             return handed_text(path, old, new, "is passed {1} ({2}) that its caller {0} afterwards")
         for value in first.args:
             if isinstance(value, torch.Tensor):
@@ -449,13 +455,13 @@ class Replays(DispatchMode):  # type: ignore[misc]
 
     def changed_by(self, first: Evaluation, second: Evaluation) -> str:
         """Describe Python state that the second evaluation finds or leaves changed, or ""."""
-        for path, old, new in state_differences(first.begin, first.end):
+        for path, old, new in state_differences(first.before.state, first.after.state):
             if isinstance(old, RandomState):
                 return changes(path, old, new)
-        for path, old, new in state_differences(second.begin, second.end):
+        for path, old, new in state_differences(second.before.state, second.after.state):
             if not isinstance(old, TensorRef) and not isinstance(new, TensorRef):
                 return changes(path, old, new)
-        for path, old, new in state_differences(first.begin, second.begin):
+        for path, old, new in state_differences(first.before.state, second.before.state):
             if is_number(old) and is_number(new):
                 return f"reads {path}, which changes in a step ({shown(old)}, then {shown(new)})"
         return ""
@@ -464,20 +470,17 @@ class Replays(DispatchMode):  # type: ignore[misc]
         self, first: Evaluation, second: Evaluation, labels: Sequence[Mapping[int, str]]
     ) -> str:
         """Describe the first difference between the logs of two evaluations, or ""."""
-        forms = [Canonical(each, own) for each, own in zip((first, second), labels, strict=True)]
-        logs = [
-            [(entry, raw) for raw in form.made.log if (entry := form.entry(raw)) is not None]
-            for form in forms
-        ]
+        logs = map(canonical, (first, second), labels)
         for (one, raw), (other, raw_other) in zip(*logs, strict=False):
             if any(isinstance(x, torch.Generator) for x in tree_leaves(raw[1])):
                 return "draws from a torch.Generator, whose state checkpoint does not restore"
             if one != other:
-                found = state_differences(first.begin, second.begin)
+                found = state_differences(first.before.state, second.before.state)
                 text = self.described(first, raw, raw_other)
                 return next((f"{text}: {path} has changed by then" for path, *_ in found), text)
-        if second.saves < first.saves:
-            return f"saves {first.saves} tensors, and {second.saves} when it is evaluated again"
+        saves = [len(each.saved) for each in (first, second)]
+        if saves[1] < saves[0]:
+            return f"saves {saves[0]} tensors, and {saves[1]} when it is evaluated again"
         return self.written_elsewhere(first, labels[0])
 
     def described(self, first: Evaluation, one: Any, other: Any) -> str:
@@ -586,40 +589,34 @@ def averages_only(entry: Any) -> bool:
     return func is torch.ops.aten.add_.Tensor  # the number of batches
 
 
-class Canonical:
-    """Canonicalizes log entries, so that equal evaluations have equal logs."""
+def canonical(made: Evaluation, labels: Mapping[int, str]) -> Iterator[tuple[Any, Any]]:
+    """Yield what equal evaluations have in common, of each log entry, and the entry itself.
 
-    def __init__(self, made: Evaluation, labels: Mapping[int, str]) -> None:
-        self.made, self.labels = made, labels
+    An update of a running average need not be repeated.
+    """
 
-    def entry(self, raw: Any) -> Any:
-        """Return the canonical form of a log entry; None for one that need not be repeated."""
-        func, read = raw
-        if func in AVERAGING:
-            given = arguments_of(func, *read)
-            if self.is_average(given["running_mean"]):
-                given["momentum"] = None
-            read = given
-        elif func is torch.ops.aten.add_.Tensor and self.is_average(read[0][0]):
-            return None
-        return func, tree_map(self.ref, read)
+    def is_average(value: Any) -> bool:
+        return isinstance(value, Ref) and labels.get(value.number) == "average"
 
-    def is_average(self, value: Any) -> bool:
-        """Whether an operand is a running average."""
-        return isinstance(value, Ref) and self.labels.get(value.number) == "average"
-
-    def ref(self, value: Any) -> Any:
-        """Return the canonical form of an operand."""
+    def common(value: Any) -> Any:
         if not isinstance(value, Ref):
             return value
-        made = self.made
         if value.number in made.made:
             return "made", made.made[value.number], value.version, value.layout
-        if value.number in self.labels:
-            label = self.labels[value.number]
-            version = value.version - made.versions[value.number]
-            return label, None if label == "average" else version, value.layout
-        return value
+        if value.number not in labels:
+            return value
+        version = value.version - made.versions[value.number]
+        return labels[value.number], None if is_average(value) else version, value.layout
+
+    for entry in made.log:
+        func, read = entry
+        if func in AVERAGING:
+            read = arguments_of(func, *read)
+            if is_average(read["running_mean"]):
+                read["momentum"] = None
+        elif func is torch.ops.aten.add_.Tensor and is_average(read[0][0]):
+            continue
+        yield (func, tree_map(common, read)), entry
 
 
 def autocast_state() -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ therefore in the prediction.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from tinyckpt.base.errors import BudgetError, GraphError
 from tinyckpt.base.units import size_text
 from tinyckpt.interop.torch import buffer_snapshots
 from tinyckpt.interop.torch.advice_code import selective_code
+from tinyckpt.interop.torch.buffer_snapshots import Reentrant
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.candidate_modules import (
     candidates_by_depth,
@@ -231,28 +232,13 @@ def policy_of(saved: str) -> Callable[..., CheckpointPolicy]:
     return policy
 
 
-class NestedContexts:
-    """Nested contexts that may be entered any number of times."""
-
-    def __init__(self, *contexts: AbstractContextManager[Any]) -> None:
-        self.contexts = contexts
-        self.active = ExitStack()
-
-    def __enter__(self) -> None:
-        for context in self.contexts:
-            self.active.enter_context(context)
-
-    def __exit__(self, *error: Any) -> bool | None:
-        return self.active.__exit__(*error)
-
-
 def contexts(
     module: nn.Module, saved: str, restored: Sequence[str]
 ) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
     """Return the contexts of a module's first and second evaluation."""
     keeping, again = buffer_snapshots.contexts(module, restored)
     first, second = create_selective_checkpoint_contexts(policy_of(saved))
-    return NestedContexts(keeping, first), NestedContexts(again, second)
+    return Reentrant(lambda: keeping, lambda: first), Reentrant(lambda: again, lambda: second)
 
 
 def wrap(module: nn.Module, saved: str, restored: Sequence[str] = ()) -> None:
