@@ -241,7 +241,7 @@ def record(
             storage.alone = storage.died if storage.stays else alone.died
         for storage in (*seen.made[len(bare.made) :], *seen.numbers):
             storage.alone = storage.died
-    return seen.recording()
+    return seen.finished()
 
 
 class LifetimeToken:
@@ -298,6 +298,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
     """Dispatch mode that records one step.
 
     Attributes:
+        recording: of the step so far.
         clock: the number of events so far.
         made: storages that operators allocated, in order.
         numbers: tensors that autograd itself makes of Python numbers, as storages.
@@ -308,7 +309,6 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         node, began: of the derivative that the engine evaluates, and its first event.
         live: index in ``made`` of each live storage, by its id; sources are not in it.
         owners: the module of each event, if asked for.
-        gradients: bytes of each parameter's gradient, by name.
     """
 
     def __init__(
@@ -317,16 +317,11 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         super().__init__()
         self.mode, self.saving, self.cuda = mode, saving, cuda
         self.clock = 0
-        self.forward = 0
+        self.recording = Recording()
         self.made: list[Storage] = []
-        self.saved: list[Saved] = []
         self.live: dict[int, int] = {}
-        self.calls: dict[str, list[ModuleCall]] = {}
         self.operators = DistinctOperators(mode, measuring)
         self.device = "cpu"
-        self.source_bytes = 0
-        self.sources: dict[str, tuple[int, int]] = {}
-        self.freed: list[tuple[int, int]] = []
         self.over = False
         self.off = False
         self.scaled: Any = None
@@ -336,8 +331,6 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         self.node: tuple[str, int] | None = None
         self.began = 0
         self.owners: EventOwners | None = None
-        self.gradients: dict[str, int] = {}
-        self.drawn: tuple[str, ...] = ()
 
     def step(
         self,
@@ -347,7 +340,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         state: ObjectState,
     ) -> None:
         """Run the step: the forward pass and, if autograd saves, the backward pass."""
-        self.calls = {name: [] for name in watched}
+        seen = self.recording
+        seen.calls = {name: [] for name in watched}
         hooks = saved_tensors_hooks(self.save, self.read)
         with ExitStack() as stack, warnings.catch_warnings():
             # Since 2.14 PyTorch warns that selective checkpoints will respect such hooks one day.
@@ -370,14 +364,14 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             with hooks:
                 loss = model(*given)
             now, seconds = random_states(), perf_counter() - start
-            self.drawn = tuple(what for what, state in now.items() if state != before[what])
+            seen.drawn = tuple(what for what, state in now.items() if state != before[what])
             if known.decides_by_random:
-                self.drawn += ("PyTorch's random numbers to decide by, here just below 1",)
+                seen.drawn += ("PyTorch's random numbers to decide by, here just below 1",)
             torch.clear_autocast_cache()
-            self.forward = self.clock
-            if self.saving and self.forward > MANY:
+            seen.forward = self.clock
+            if self.saving and seen.forward > MANY:
                 warnings.warn(
-                    f"{type(model).__name__}: forward evaluates {self.forward:,} operators and "
+                    f"{type(model).__name__}: forward evaluates {seen.forward:,} operators and "
                     f"saved values, and was recorded in {seconds:.0f} s; the rest of the step "
                     "takes some four times as long. A loop of Python over a sequence does that: "
                     "a shorter one takes less",
@@ -388,21 +382,21 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
                     loss_of(loss, type(model).__name__).backward()
             self.over = True  # later frees are after the step
             trained = [(name, p.grad) for name, p in model.named_parameters()]
-            self.gradients = {name: grad.nbytes for name, grad in trained if grad is not None}
+            seen.gradients = {name: grad.nbytes for name, grad in trained if grad is not None}
             del trained
 
     def note_sources(self, model: torch.nn.Module, given: Sequence[Any]) -> None:
         """Record the storages of parameters, buffers and arguments."""
         state = [*model.named_parameters(), *model.named_buffers(remove_duplicate=False)]
-        self.sources = {name: (address_of(x), x.nbytes) for name, x in state}
+        self.recording.sources = {name: (address_of(x), x.nbytes) for name, x in state}
         for storage in {x.untyped_storage() for x in tensors_of_modules(model)}:
             weakref.finalize(storage, self.note_freed, storage.nbytes()).atexit = False
         leaves = tree_leaves(([value for _, value in state], given))
         every = {found for x in leaves if (found := storage_of(x))}
-        self.source_bytes = sum(nbytes for _, nbytes in every)
+        self.recording.source_bytes = sum(nbytes for _, nbytes in every)
         self.device = next((x.device.type for _, x in state), "cpu")
 
-    def recording(self) -> Recording:
+    def finished(self) -> Recording:
         """Return the recording; the last operators are measured now."""
         workspace, flops, outputs = self.operators.measured(self.clock)
         for storage in self.made:
@@ -421,13 +415,12 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         if self.cuda:
             for storage in self.made:
                 storage.nbytes = rounded(storage.nbytes)
-        return Recording(
-            flops, workspace, self.forward, [*self.made, *self.numbers], self.saved, self.calls,
-            self.source_bytes, self.on_cpu, self.sources, self.freed,
-            owners=self.owners.names if self.owners else [], gradients=self.gradients,
-            operators={event: call.operator for event, call in self.operators.events.items()},
-            drawn=self.drawn,
-        )  # fmt: skip
+        found = self.recording
+        found.flops, found.workspace, found.on_cpu = flops, workspace, self.on_cpu
+        found.storages = [*self.made, *self.numbers]
+        found.owners = self.owners.names if self.owners else []
+        found.operators = {at: call.operator for at, call in self.operators.events.items()}
+        return found
 
     @property
     def on_cpu(self) -> bool:
@@ -437,7 +430,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
     def note_freed(self, nbytes: int) -> None:
         """Record that memory from before the step is freed."""
         if not self.over:
-            self.freed.append((self.clock - 1, nbytes))
+            self.recording.freed.append((self.clock - 1, nbytes))
 
     # Events -----------------------------------------------------------------------------------
 
@@ -446,7 +439,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         if self.off or func.namespace == "prim":  # queries, such as a tensor's device
             return infer(self.mode, func, args, kwargs)
         now = self.tick()
-        if self.forward and (node := evaluated_node()) != self.node:
+        if self.recording.forward and (node := evaluated_node()) != self.node:
             self.node, self.began = node, now
         inputs = tree_leaves((args, kwargs))
         before = {found[0] for x in inputs if (found := storage_of(x))}
@@ -490,7 +483,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         base does), FakeTensors never.
         """
         return (
-            self.forward > 0
+            self.recording.forward > 0
             and func is torch.ops.aten.add.Tensor
             and not self.is_within_derivative(args)
             and called_by_engine()
@@ -518,7 +511,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         """
         number = self.number(args[0]) if func in SCATTERS and args else None
         return (
-            self.forward > 0
+            self.recording.forward > 0
             and number == len(self.made) - 2
             and self.made[number].born == self.clock - 2
             and called_by_engine()
@@ -597,7 +590,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         """Pack hook: stands in for autograd's saving of a tensor."""
         now, number, found = self.tick(), self.number(value), storage_of(value)
         saved = Saved(-1 if number is None else number, now, source=found[0] if found else 0)
-        self.saved.append(saved)
+        self.recording.saved.append(saved)
         # Detached: an output that its own autograd node saves would keep that node alive.
         before, self.off = self.off, True
         kept = with_count(value.detach(), true_elements(value)) if self.saving else None
@@ -651,7 +644,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
 
         def call(name: str, forward: Any, *args: Any, **kwargs: Any) -> Any:
             called = self.begin_call((args, kwargs))
-            self.calls[name].append(called)
+            self.recording.calls[name].append(called)
             try:
                 return forward(*args, **kwargs)
             finally:

@@ -322,7 +322,7 @@ class CheckpointWatch:
             with self.entered(key):
                 return function(*args, **kwargs)
 
-        if self.step.forward:  # a recomputation, of the wrap around it
+        if self.step.recording.forward:  # a recomputation, of the wrap around it
             with self.entered(key):
                 yield key, again
             return
