@@ -67,6 +67,7 @@ ON_GPU: dict[str, GetterAndSetter] = {
 COPIED = 16 * 2**20  # the most bytes of arrays copied; further arrays are made read-only
 
 Put = Callable[[], Iterable[Any]]  # restores an object, and returns its changed parts
+Values = dict[str, Any]  # attributes of an object, or globals of a module
 
 
 def preserving(call: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -202,24 +203,31 @@ class ObjectState:
         self.note_places(found, base, items)
         return [part for item in items for part in item]
 
-    def take_sequence(self, found: Any, base: Any) -> list[Any]:
-        """Snapshot the members of a list or deque; return them."""
+    def take_members(self, found: Any, base: Any) -> list[Any]:
+        """Snapshot the members of a list, deque or set; return them."""
         members = list(base.__iter__(found))
-        self.puts.append((found, partial(put_sequence, base, found, members, self.others)))
-        self.note_places(found, base, enumerate(members))
+        self.puts.append((found, partial(put_members, base, found, members, self.others)))
+        if base is not set:
+            self.note_places(found, base, enumerate(members))
         return members
 
-    def take_set(self, found: Any) -> list[Any]:
-        """Snapshot the members of a set; return them."""
-        members = list(set.__iter__(found))
-        self.puts.append((found, partial(put_set, found, members)))
-        return members
+    def take_values(
+        self, found: Any, read: Callable[[], Values], write: Callable[[str, Any], Any]
+    ) -> Values:
+        """Snapshot what a function reads of an object, by names; return it."""
+        values = read()
+        self.puts.append((found, partial(put_values, read, write, values)))
+        return values
 
     def take_tensor(self, found: torch.Tensor) -> tuple[()]:
         """Snapshot what a tensor keeps beside its data: only leaves keep a gradient."""
+
+        def read() -> Values:
+            grad = found.grad if found.is_leaf else None
+            return {"requires_grad": found.requires_grad, "grad": grad}
+
         if found.is_leaf:
-            own = found.requires_grad, found.grad
-            self.puts.append((found, partial(put_leaf, found, *own)))
+            self.take_values(found, read, partial(setattr, found))
         return ()
 
     def take_generator(self, found: Any) -> tuple[()]:
@@ -268,19 +276,37 @@ class ObjectState:
 
     def take_slot(self, member: Any, owner: Any) -> Any:
         """Snapshot a slot of an object, or a closure cell; return its value."""
-        try:
-            value = member.__get__(owner)
-        except (AttributeError, ValueError):  # empty
-            value = ABSENT
-        self.puts.append((owner, partial(put_slot, member, owner, value)))
-        return value
+        name = "" if member is CELL else member.__name__
+
+        def read() -> Values:
+            with suppress(AttributeError, ValueError):  # empty
+                return {name: member.__get__(owner)}
+            return {}
+
+        def write(_: str, value: Any) -> None:
+            if value is ABSENT:
+                member.__delete__(owner)
+            else:
+                member.__set__(owner, value)
+
+        return self.take_values(owner, read, write).get(name, ABSENT)
 
     def take_class(self, found: Any) -> list[Any]:
         """Snapshot the attributes of a class, unless a foreign package defines it; bases follow."""
-        own = {} if is_foreign(found) else dict(vars(found))
-        if own:
-            self.puts.append((found, partial(put_class, found, own)))
-        return [*found.__bases__, *own.values()]
+        if is_foreign(found):
+            return [*found.__bases__]
+
+        def read() -> Values:
+            return {name: value for name, value in vars(found).items() if name[:2] != "__"}
+
+        def write(name: str, value: Any) -> None:
+            if value is ABSENT:
+                type.__delattr__(found, name)
+            else:
+                type.__setattr__(found, name, value)
+
+        self.take_values(found, read, write)
+        return [*found.__bases__, *vars(found).values()]
 
     def take_code(self, found: Any) -> list[Any]:
         """Snapshot a function's closure and the globals that it names; return their values."""
@@ -308,10 +334,11 @@ class ObjectState:
             self.seen[id(cell)] = cell
             self.origins.setdefault(id(cell), found)
             refers.append(self.take_slot(CELL, cell))
-        for name in names_in(found.__code__) & own.keys():
-            self.puts.append((found, partial(put_global, own, name, own[name])))
-            refers.append(own[name])
-        return refers
+        names = names_in(found.__code__) & own.keys()
+        values = self.take_values(
+            found, lambda: {name: own.get(name, ABSENT) for name in names}, own.__setitem__
+        )
+        return [*refers, *values.values()]
 
 
 Taker = Callable[[ObjectState, Any], Iterable[Any]]
@@ -319,9 +346,9 @@ Taker = Callable[[ObjectState, Any], Iterable[Any]]
 TAKERS: tuple[tuple[type, Taker], ...] = (
     (OrderedDict, partial(ObjectState.take_dict, base=OrderedDict)),
     (dict, partial(ObjectState.take_dict, base=dict)),
-    (deque, partial(ObjectState.take_sequence, base=deque)),
-    (list, partial(ObjectState.take_sequence, base=list)),
-    (set, ObjectState.take_set),
+    (deque, partial(ObjectState.take_members, base=deque)),
+    (list, partial(ObjectState.take_members, base=list)),
+    (set, partial(ObjectState.take_members, base=set)),
     (tuple, lambda state, found: list(tuple.__iter__(found))),
     (frozenset, lambda state, found: list(frozenset.__iter__(found))),
     (torch.Tensor, ObjectState.take_tensor),
@@ -395,37 +422,32 @@ def put_items(
     return changed or ([""] if list(before) != list(after) else [])
 
 
-def put_sequence(
+def put_members(
     base: Any, found: Any, members: list[Any], others: Mapping[int, Any]
 ) -> Iterable[Any]:
-    """Restore the members of a list or deque; replaced tensors do not count as changes."""
-    now = list(map(id, base.__iter__(found)))
-    if now == list(map(id, members)):
+    """Restore the members of a list, deque or set; replaced tensors do not count as changes."""
+    kind: Any = set if base is set else list  # a set has no order
+    now = kind(map(id, base.__iter__(found)))
+    if now == kind(map(id, members)):
         return ()
     base.clear(found)
-    base.extend(found, members)
-    return () if now == [id(others.get(id(each), each)) for each in members] else ("",)
+    (base.update if base is set else base.extend)(found, members)
+    return () if now == kind(id(others.get(id(each), each)) for each in members) else ("",)
 
 
-def put_set(found: set[Any], members: list[Any]) -> Iterable[Any]:
-    """Restore the members of a set."""
-    if set(map(id, set.__iter__(found))) == set(map(id, members)):
-        return ()
-    set.clear(found)
-    set.update(found, members)
-    return ("",)
-
-
-def put_leaf(
-    found: torch.Tensor, requires_grad: bool, gradient: torch.Tensor | None
-) -> Iterable[str]:
-    """Restore ``requires_grad`` and ``grad`` of a leaf tensor."""
-    if found.requires_grad != requires_grad:
-        found.requires_grad_(requires_grad)
-        yield "requires_grad"
-    if found.is_leaf and found.grad is not gradient:
-        found.grad = gradient
-        yield "grad"
+def put_values(
+    read: Callable[[], Values], write: Callable[[str, Any], Any], before: Values
+) -> list[str]:
+    """Restore what differs now of what a function reads by names; return these names."""
+    now = read()
+    changed = sorted(
+        name
+        for name in now.keys() | before.keys()
+        if now.get(name, ABSENT) is not before.get(name, ABSENT)
+    )
+    for name in changed:
+        write(name, before.get(name, ABSENT))
+    return changed
 
 
 def put_array(found: Any, copy: Any) -> Iterable[str]:
@@ -442,43 +464,6 @@ def put_state(get: Callable[[], Any], put: Callable[[Any], Any], before: Any) ->
     changed = not tensors and pickle.dumps(get()) != pickle.dumps(before)
     put(before)
     return ("",) if changed else ()
-
-
-def put_slot(member: Any, owner: Any, value: Any) -> Iterable[str]:
-    """Restore a slot or a closure cell."""
-    try:
-        now = member.__get__(owner)
-    except (AttributeError, ValueError):
-        now = ABSENT
-    if now is value:
-        return ()
-    if value is ABSENT:
-        member.__delete__(owner)
-    else:
-        member.__set__(owner, value)
-    return ("" if member is CELL else member.__name__,)
-
-
-def put_class(found: type, own: dict[str, Any]) -> list[str]:
-    """Restore the attributes of a class."""
-    now, changed = dict(vars(found)), []
-    for name in now.keys() | own.keys():
-        if name.startswith("__") or now.get(name, ABSENT) is own.get(name, ABSENT):
-            continue
-        if name in own:
-            type.__setattr__(found, name, own[name])
-        else:
-            type.__delattr__(found, name)
-        changed.append(name)
-    return sorted(changed)
-
-
-def put_global(own: dict[str, Any], name: str, value: Any) -> Iterable[str]:
-    """Restore a global of a module."""
-    if own.get(name, ABSENT) is value:
-        return ()
-    own[name] = value
-    return (name,)
 
 
 def put_cache(found: Any, misses: int) -> Iterable[str]:
