@@ -16,9 +16,8 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ START = 120.0  # seconds in which PyTorch is imported; 2 are usual, more on a co
 # Seconds for one evaluation; products of bfloat16 may take that on an old CPU. Operators that take
 # it together are evaluated one by one.
 DEADLINE = 120.0
-TOGETHER = 64  # operators evaluated in one session of the profiler
+TOGETHER = 64  # operators evaluated in one session of the profiler; timed ones one by one
 MOST_CRASHES = 8  # crashes in one call, then the rest is skipped: each hang costs minutes
 # Flags that select kernels, beside the arguments; they have no getter functions.
 FLAGS = (
@@ -123,6 +122,10 @@ class WorkerProcess:
 
     def ask(self, request: Any, seconds: float) -> tuple[Any, str]:
         """Return the reply to a request, and how the worker ended on it, or ""."""
+        try:
+            message = pickle.dumps(request)
+        except Exception as error:
+            return f"its arguments cannot be sent to a process: {error}", ""
         process = self.process
         assert process is not None
         assert process.stdin is not None
@@ -137,7 +140,7 @@ class WorkerProcess:
         timer.daemon = True
         timer.start()
         try:
-            process.stdin.write(pickle.dumps(request))
+            process.stdin.write(message)
             process.stdin.flush()
             reply = pickle.load(process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):
@@ -197,39 +200,21 @@ def evaluate_requests(requests: Sequence[dict[str, Any]]) -> list[Any]:
     with WORKER.lock:
         wanted, deaths = settings(), 0
         found: list[Any] = []
-        waiting = deque(batches_of(requests))
+        timed = any(request["timed"] for request in requests)
+        size, evaluations = (1, 1 + worker.REPEATS) if timed else (TOGETHER, 1)
+        waiting = deque(requests[i : i + size] for i in range(0, len(requests), size))
         while waiting and deaths < MOST_CRASHES:
             some = waiting.popleft()
-            if refused := unsendable(some[0]):
-                found.append(f"its arguments cannot be sent to a process: {refused}")
-                continue
             WORKER.set_up(wanted)
-            evaluations = 1 + worker.REPEATS if some[0]["timed"] else 1
             reply, ended = WORKER.ask(some, DEADLINE * evaluations)
             if isinstance(reply, list):
                 found += reply
-            elif len(some) > 1:  # one of them ended the worker: each by itself
+            elif len(some) > 1:  # one of them cannot be sent, or ended the worker: each by itself
                 waiting.extendleft([request] for request in reversed(some))
             else:
                 found.append(f"the process that evaluated it {ended}" if ended else reply)
                 deaths += bool(ended)
         return found
-
-
-def batches_of(requests: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Group requests: ``TOGETHER`` in one message, but one that is timed or cannot be sent."""
-    for alone, group in groupby(requests, lambda each: each["timed"] or unsendable(each) != ""):
-        some, size = list(group), 1 if alone else TOGETHER
-        yield from (some[i : i + size] for i in range(0, len(some), size))
-
-
-def unsendable(request: dict[str, Any]) -> str:
-    """Say why a request cannot be sent to a process; empty if it can."""
-    try:
-        pickle.dumps(request)
-    except Exception as error:
-        return str(error) or type(error).__name__
-    return ""
 
 
 def settings() -> dict[str, Any]:
