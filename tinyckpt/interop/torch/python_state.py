@@ -23,10 +23,11 @@ import torch
 from torch import nn
 
 from tinyckpt.interop.torch.state_rollback import GENERATORS, is_foreign, names_in
+from tinyckpt.interop.torch.validate_model import REGISTERED
 
 DEPTH, MOST = 8, 50_000  # limits of nesting and of table entries; beyond, changes go undetected
 ATOMS = (bool, int, float, complex, str, bytes)
-REGISTERED = {"_parameters", "_buffers", "_modules", "forward"}
+NOT_STATE = {*REGISTERED, "forward"}  # attributes of modules
 State = dict[str, Any]
 
 
@@ -67,7 +68,7 @@ def state_of(
     for name, part in module.named_modules():
         path = f"{name}." if name else ""
         for key, value in vars(part).items():
-            if key not in REGISTERED:
+            if key not in NOT_STATE:
                 walk.take(f"{path}{key}", value)
         for kind in type(part).__mro__:
             if not is_foreign(kind):
@@ -124,17 +125,15 @@ class StateWalk:
             self.found[path] = hash(value.tobytes())
         elif isinstance(value, itertools.count):
             self.found[path] = repr(value)
-        elif isinstance(value, Mapping):
-            self.found[path] = f"{len(value)} items"
-            for key, item in list(value.items()):
-                self.take(f"{path}[{key!r:.40}]", item, depth + 1)
-        elif isinstance(value, list | tuple | deque):
+        elif isinstance(value, Mapping | list | tuple | deque | set | frozenset):
+            what, parts = "elements", [*enumerate(value)]
+            if isinstance(value, Mapping):
+                what, parts = "items", list(value.items())
             if not isinstance(value, tuple):
-                self.found[path] = f"{len(value)} elements"
-            for place, item in enumerate(value):
-                self.take(f"{path}[{place}]", item, depth + 1)
-        elif isinstance(value, set | frozenset):
-            self.found[path] = f"{len(value)} elements"
+                self.found[path] = f"{len(value)} {what}"
+            if not isinstance(value, set | frozenset):
+                for place, part in parts:
+                    self.take(f"{path}[{place!r:.40}]", part, depth + 1)
         elif isinstance(value, FunctionType | MethodType | partial):
             self.code(path, value, depth)
         elif not isinstance(value, type) and not is_foreign(kind):

@@ -14,6 +14,7 @@ import torch
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.importer_checks import error_text
+from tinyckpt.interop.torch.pytrees import tensor_leaves
 
 # Stack frames in these folders, and in this file, are not the model's.
 OURS = (
@@ -55,68 +56,56 @@ def captured(name: str, model: torch.nn.Module) -> Iterator[None]:
     except GraphError:
         raise
     except Exception as error:
-        own = [
-            frame
-            for frame in extract_tb(error.__traceback__)
-            if not frame.filename.startswith(OURS)
-        ]
-        where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
-        if isinstance(error, AssertionError) and UNKNOWN_TENSOR in str(error):
-            if any(frame.name == "backward" for frame in own):
-                raise GraphError(
-                    f"{name}: the backward of an autograd.Function reads a tensor that it does "
-                    f"not have from its context{where}, such as a module's parameter; hand it to "
-                    "apply() and to ctx.save_for_backward; advise takes such models as they are"
-                ) from error
-            raise GraphError(unknown_tensor(name, where, model)) from error
-        text, about = error_text(error, 300), ABOUT.get(type(error).__name__)
-        text += f", {about}" if about else ""
-        if isinstance(error, ValueError) and text.endswith(READ_ONLY):
-            raise GraphError(
-                f"{name}: its forward writes to a NumPy array that is read-only{where}, as large "
-                "ones are during a capture, since writes to them cannot be rolled back; write to "
-                "small arrays, or between steps"
-            ) from error
-        if DIFFERENTIATES in text:
-            raise GraphError(
-                f"{name}: forward differentiates by itself{where}, which advice does not support; "
-                "trace takes such models"
-            ) from error
-        raise GraphError(
-            f"{name}: PyTorch cannot capture its training step as one graph: {text}{where}; "
-            "expected arguments that forward accepts, and control flow that does not depend on "
-            "the values of its tensors"
-        ) from error
+        raise GraphError(f"{name}: {explained(error, model)}") from error
 
 
-def unknown_tensor(name: str, where: str, model: torch.nn.Module) -> str:
-    """Return the error for a model that reads an unregistered tensor."""
-    plain = plain_tensors(model)
-    own = f", such as {', '.join(plain[:NAMED])}" if plain else ""
-    attribute = plain[0].rpartition(".")[2] if plain else "name"
+def explained(error: Exception, model: torch.nn.Module) -> str:
+    """Say why a capture failed, and on which line of the model's source."""
+    frames = extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(OURS)]
+    where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    if isinstance(error, AssertionError) and UNKNOWN_TENSOR in str(error):
+        if any(frame.name == "backward" for frame in own):
+            return (
+                "the backward of an autograd.Function reads a tensor that it does not have from "
+                f"its context{where}, such as a module's parameter; hand it to apply() and to "
+                "ctx.save_for_backward; advise takes such models as they are"
+            )
+        return unknown_tensor(where, model)
+    text, about = error_text(error, 300), ABOUT.get(type(error).__name__)
+    text += f", {about}" if about else ""
+    if isinstance(error, ValueError) and text.endswith(READ_ONLY):
+        return (
+            f"its forward writes to a NumPy array that is read-only{where}, as large ones are "
+            "during a capture, since writes to them cannot be rolled back; write to small arrays, "
+            "or between steps"
+        )
+    if DIFFERENTIATES in text:
+        return (
+            f"forward differentiates by itself{where}, which advice does not support; trace takes "
+            "such models"
+        )
     return (
-        f"{name}: its forward reads a tensor that is no parameter, no buffer and no argument{own}"
-        f'{where}; use self.register_buffer("{attribute}", ...) in __init__, or '
-        "torch.nn.Parameter, or pass it as an argument; to a loss function, as one of targets="
+        f"PyTorch cannot capture its training step as one graph: {text}{where}; expected arguments "
+        "that forward accepts, and control flow that does not depend on the values of its tensors"
     )
 
 
-def plain_tensors(model: torch.nn.Module) -> list[str]:
-    """Return the paths of module attributes that contain tensors and are not registered."""
-    return [
+def unknown_tensor(where: str, model: torch.nn.Module) -> str:
+    """Say that a model reads an unregistered tensor, and which attributes contain some."""
+    plain = [
         f"{path}.{attribute}" if path else attribute
         for path, module in model.named_modules()
         for attribute, value in vars(module).items()
-        if attribute not in REGISTERED and contains_tensor(value)
+        if attribute not in REGISTERED and tensor_leaves(value)
     ]
-
-
-def contains_tensor(value: Any) -> bool:
-    """Whether an attribute is a tensor, or a list, tuple or dict that contains one."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    members = value if isinstance(value, list | tuple) else [value]
-    return any(isinstance(member, torch.Tensor) for member in members)
+    own = f", such as {', '.join(plain[:NAMED])}" if plain else ""
+    attribute = plain[0].rpartition(".")[2] if plain else "name"
+    return (
+        f"its forward reads a tensor that is no parameter, no buffer and no argument{own}{where}; "
+        f'use self.register_buffer("{attribute}", ...) in __init__, or torch.nn.Parameter, or pass '
+        "it as an argument; to a loss function, as one of targets="
+    )
 
 
 def check_model(model: Any) -> None:
