@@ -369,22 +369,19 @@ class Replays(DispatchMode):  # type: ignore[misc]
 
     def averages(self, first: Evaluation, written: Sequence[str]) -> tuple[str, ...]:
         """Return the buffers that are running averages: only their norms read them."""
+        before, after = first.before.buffers, first.after.buffers
+        read = {n for each in first.log if not averages_only(each) for n in numbers_in(each)}
+        owners = {name: slots_of(first.module, [name])[0][0] for name in written}
         norms = set(norms_in(first.module))
-        slots = zip(written, slots_of(first.module, written), strict=True)
-        owners = {name: owner for name, (owner, _) in slots}
-        found = {
-            name: self.number(value)
+        others = {
+            owners[name]
             for name in written
-            if owners[name] in norms
-            and (value := first.before.buffers[name]) is not None
-            and first.after.buffers.get(name) is value
+            if owners[name] not in norms
+            or (value := before[name]) is None
+            or after.get(name) is not value
+            or self.number(value) in read
         }
-        for entry in first.log:
-            numbers = numbers_in(entry)
-            if not averages_only(entry):
-                found = {name: number for name, number in found.items() if number not in numbers}
-        others = {owners[name] for name in written if name not in found}
-        return tuple(name for name in found if owners[name] not in others)
+        return tuple(name for name in written if owners[name] not in others)
 
     def evaluate_again(
         self, first: Evaluation, restored: tuple[str, ...], averages: Sequence[str]
