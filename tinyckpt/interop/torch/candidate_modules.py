@@ -18,7 +18,6 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tinyckpt.base.errors import GraphError, did_you_mean
-from tinyckpt.interop.torch import isolated_worker
 from tinyckpt.interop.torch.buffer_snapshots import contexts, norms_in
 from tinyckpt.interop.torch.capture import meta_on_cpu
 from tinyckpt.interop.torch.check_recomputation import Verdict, verdicts
@@ -76,7 +75,7 @@ def candidates_by_depth(
                 state = ObjectState((model, given))
             if recording is None:
                 watched = {each: known[each] for each in dict.fromkeys(chain(*choices))}
-                recording = record_checked(model, given, watched, workspace, state=state, **options)
+                recording = record(model, given, watched, workspace, state=state, **options)
             reasons = {each: call_refusal(known[each], recording.calls[each]) for each in names}
             usable = {each: known[each] for each in names if not (reasons[each] or each in found)}
             # What a module makes is counted alike in both.
@@ -93,20 +92,6 @@ def candidates_by_depth(
         if modules is not None and bad is not None:
             raise GraphError(f"{name}: {bad} {reasons[bad]}; it cannot be wrapped")
         yield recording, reasons
-
-
-def record_checked(
-    model: nn.Module,
-    args: Sequence[Any],
-    watched: Mapping[str, nn.Module],
-    workspace: bool,
-    **options: Any,
-) -> Recording:
-    """Record a step as ``eager.record`` does, if its operators can be measured where it runs."""
-    check_measurable(model, tree_leaves(tuple(args)), workspace)
-    if workspace:
-        isolated_worker.WORKER.start()
-    return record(model, args, watched, workspace, **options)
 
 
 def modules_to_wrap(

@@ -31,6 +31,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.codegen.caching_allocator import rounded
+from tinyckpt.interop.torch import isolated_worker
 from tinyckpt.interop.torch.capture import (
     CONTIGUOUS,
     CONTIGUOUS_AS_INPUT,
@@ -58,7 +59,12 @@ from tinyckpt.interop.torch.known_values import KnownValues, true_elements, with
 from tinyckpt.interop.torch.python_state import random_states, tensors_in
 from tinyckpt.interop.torch.pytrees import map_tensors, tensor_leaves, tree_leaves
 from tinyckpt.interop.torch.state_rollback import ObjectState, attributes_replaced
-from tinyckpt.interop.torch.validate_model import DIFFERENTIATES, captured, check_loss
+from tinyckpt.interop.torch.validate_model import (
+    DIFFERENTIATES,
+    captured,
+    check_loss,
+    check_measurable,
+)
 from tinyckpt.interop.torch.workspace import DistinctOperators
 
 AUTOGRAD = str(Path(torch.autograd.__file__).parent)
@@ -221,9 +227,12 @@ def record(
         )
     if cuda and torch.is_autocast_enabled("cpu"):
         raise GraphError(AUTOCAST_OF_CUDA)
+    measuring = workspace and not cuda
+    check_measurable(model, tree_leaves(tuple(args)), measuring)
+    if measuring:
+        isolated_worker.WORKER.start()
     with captured(name, model), torch.random.fork_rng(), meta_on_cpu(model, args) as (args, mode):
         state = state or ObjectState((model, args))
-        measuring = workspace and not cuda
         seen = StepWatch(mode, saving=True, cuda=cuda, measuring=measuring)
         bare = StepWatch(mode, saving=False, cuda=cuda)
         for watch in (seen, bare):

@@ -13,8 +13,8 @@ from torch import nn
 
 from tinyckpt.base.units import cost_text, size_text
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
-from tinyckpt.interop.torch.candidate_modules import record_checked
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
+from tinyckpt.interop.torch.eager import record
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
 
@@ -78,6 +78,6 @@ def estimate(
     """
     check_calls("estimate")
     with returning_loss(model, args, named, loss, targets) as packed:
-        recording = record_checked(model, packed, {}, workspace)
+        recording = record(model, packed, {}, workspace)
     peak, flops = Wrapping(recording).evaluate(())
     return Estimate(type(model).__name__, peak, recording.source_bytes, flops, recording.caveat)

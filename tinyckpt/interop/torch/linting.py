@@ -24,11 +24,11 @@ from torch.utils.checkpoint import CheckpointFunction, CheckpointPolicy
 from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.units import cost_text, size_text
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
-from tinyckpt.interop.torch.candidate_modules import lines_by_reason, record_checked, shortened_list
+from tinyckpt.interop.torch.candidate_modules import lines_by_reason, shortened_list
 from tinyckpt.interop.torch.capture import checkpoint_calls_replaced, checkpoint_generator
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.choose_modules import ModuleSearch
-from tinyckpt.interop.torch.eager import ModuleCall, Recording, StepWatch
+from tinyckpt.interop.torch.eager import ModuleCall, Recording, StepWatch, record
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
 
@@ -154,7 +154,7 @@ def lint(
                 with watches[-1].watching():
                     yield
 
-            recording = record_checked(model, packed, {}, workspace, by_module=True, around=around)
+            recording = record(model, packed, {}, workspace, by_module=True, around=around)
             return recording, watches[0].calls  # the second pass is forward alone
 
         recording, calls = recorded(lambda key: False)

@@ -17,9 +17,8 @@ from torch import nn
 from tinyckpt.base.text_table import html_table, table
 from tinyckpt.base.units import cost_text, size_text
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
-from tinyckpt.interop.torch.candidate_modules import record_checked
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
-from tinyckpt.interop.torch.eager import Recording
+from tinyckpt.interop.torch.eager import Recording, record
 from tinyckpt.interop.torch.state_rollback import preserving
 from tinyckpt.interop.torch.versions import check_calls
 
@@ -131,7 +130,7 @@ def memory_by_module(
     """
     check_calls("memory_by_module")
     with returning_loss(model, args, named, loss, targets) as packed:
-        recording = record_checked(model, packed, {}, workspace, by_module=True)
+        recording = record(model, packed, {}, workspace, by_module=True)
     kinds = {name: type(module).__name__ for name, module in model.named_modules()}
     return MemoryByModule(rows_of(recording, kinds), recording.source_bytes)
 
