@@ -58,7 +58,8 @@ class Ledger:
         """Bytes by category, at the peak."""
         return {
             **self.sources,
-            **{what: column[self.peak_step] for what, column in self.held.items()},
+            # Sources alone, if the schedule has no steps: a function that returns its argument.
+            **{what: column[self.peak_step] for what, column in self.held.items() if column},
         }
 
     @property

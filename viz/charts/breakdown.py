@@ -78,7 +78,8 @@ def breakdown(
         title: replaces the policies' names, one per ledger; ``""`` for none.
 
     Raises:
-        TinyckptError: if the theme or the format is unknown, or the file cannot be written.
+        TinyckptError: if there is nothing to draw, the theme or the format is unknown, or the file
+            cannot be written.
 
     >>> from tempfile import TemporaryDirectory
     >>> import tinyckpt as tc
@@ -93,6 +94,8 @@ def breakdown(
         if not hasattr(each, "sources"):
             given = type(each).__name__
             raise OptionError(f"expected a Ledger, as tc.ledger(schedule) makes; got a {given}")
+    if not listed or not all(each.schedule.steps for each in listed):
+        raise OptionError("nothing to draw: give at least one ledger, each with at least one step")
     names = titles_of(names_of(listed), title)
     return write(
         path, theme, width, lambda colours: breakdown_figure(listed, colours, width, names)

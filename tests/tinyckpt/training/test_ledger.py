@@ -106,6 +106,14 @@ def test_graph_without_optimizer_has_a_ledger() -> None:
     assert rows[-1].split() == ["total", "4.5", "KiB"]  # w, x, 4 values, 2 cotangents
 
 
+def test_ledger_without_steps_counts_the_sources() -> None:
+    graph = tc.differentiate(tc.build(lambda x: x, tc.Spec(())))
+    ledger = tc.ledger(tc.plan(graph))
+    assert not ledger.schedule.steps
+    assert ledger.peak_bytes == graph.source_bytes
+    assert str(ledger).splitlines()[-1].split() == ["total", "16", "B"]  # x and its cotangent, 1
+
+
 def test_waiting_optimizer_stores_gradients_and_not_updates() -> None:
     def peaks(optimizer: tc.Optimizer, dtype: str, **options: Any) -> int:
         step = tc.train_step(tanh_loss, optimizer, **options)

@@ -374,3 +374,12 @@ def test_breakdown_refuses_what_is_no_ledger(tmp_path: Path) -> None:
         with pytest.raises(tc.OptionError, match=r"expected a Ledger, as tc\.ledger.* got a"):
             viz.breakdown(wrong, tmp_path / "bytes.svg")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_breakdown_refuses_ledgers_without_steps(tmp_path: Path) -> None:
+    empty = tc.ledger(tc.plan(tc.differentiate(tc.build(lambda x: x, tc.Spec(())))))
+    full = tc.ledger(tc.plan(tc.networks.chain(3)))
+    for ledgers in ([], empty, [full, empty]):
+        with pytest.raises(tc.OptionError, match="nothing to draw: give at least one ledger"):
+            viz.breakdown(ledgers, tmp_path / "bytes.svg")
+    assert list(tmp_path.iterdir()) == []
