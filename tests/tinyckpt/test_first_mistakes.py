@@ -30,7 +30,7 @@ def refused(function: Callable[..., Any], *args: Any, match: str) -> str:
 
 # Operators called on arrays, outside of a trace ---------------------------------------------------
 
-NOT_EAGER = {"assign", "compressed", "once"}  # they mark a graph
+NOT_EAGER = {"assign", "once"}  # one updates an argument of a graph; the other returns its array
 
 
 def test_operator_on_an_array_returns_an_array() -> None:
@@ -59,6 +59,18 @@ def test_function_over_operators_gives_the_same_numbers_eager_and_traced() -> No
     assert loss(W, X) == tc.jit(loss)(W, X)
     block = tc.checkpoint(lambda x: tc.softmax(tc.name(x, "x") @ W))
     assert np.array_equal(block(X), tc.jit(block)(X))
+
+
+def test_chunked_and_compressed_functions_compute_on_arrays_what_they_compute_traced() -> None:
+    def chunked(x: Any, w: Any) -> Any:
+        return tc.compressed(tc.chunked(lambda x, w: tc.tanh(x @ w), 2)(x, w), seed=1)
+
+    def chunked_loss(x: Any, w: Any) -> Any:
+        return tc.chunked_cross_entropy(x, w, np.array([0, 1, 1, 0]), 2)
+
+    for function in (chunked, chunked_loss):
+        assert np.array_equal(function(X, W), tc.jit(function)(X, W))
+    refused(lambda: tc.chunked(tc.softmax, 2, axis=1)(X), match="looks across the chunked axis")
 
 
 def test_result_of_an_eager_call_never_aliases_its_argument() -> None:

@@ -32,6 +32,7 @@ from tinyckpt.core.tracing import Builder, Var, apply, apply_all, as_var
 from tinyckpt.ops import kernels_compression
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.cache_blocking import span_length
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.random import checked_seed, stream_key
 from tinyckpt.ops.shape import reshape
 
@@ -116,6 +117,7 @@ COMPRESSED = Primitive(
 )
 
 
+@eager
 def compressed(x: Any, bits: int = 8, group: int = 256, *, seed: Any) -> Var:
     """Save ``x`` for the backward pass as a code of few bits; ``x`` itself in the forward pass.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.core.tracing import Var, apply_all, as_var
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.linalg import matmul
 from tinyckpt.ops.nn import CROSS_ENTROPY
 from tinyckpt.ops.reduce import mean
@@ -18,6 +19,7 @@ from tinyckpt.ops.shape import reshape
 from tinyckpt.techniques.chunked_evaluation import chunked
 
 
+@eager
 def chunked_cross_entropy(hidden: Any, weight: Any, labels: Any, chunks: int) -> Var:
     """Compute ``cross_entropy(hidden @ weight, labels)`` without all logits in memory.
 

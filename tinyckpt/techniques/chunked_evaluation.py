@@ -18,6 +18,7 @@ from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.graph import Graph, Operator
 from tinyckpt.core.tracing import as_var, build
+from tinyckpt.ops.eager import eager
 from tinyckpt.ops.shape import concatenate
 from tinyckpt.ops.shape_inference import as_integer
 from tinyckpt.planner.manual.regions import checkpoint
@@ -65,6 +66,7 @@ def chunked(
     chunks, axis = checked_integer("chunks", chunks, 1), checked_integer("axis", axis, 0)
     which = positions_of(arguments)
 
+    @eager
     @wraps(function)
     def over_pieces(*args: Any) -> Any:
         variables = tuple(map_leaves(as_var, argument) for argument in args)
