@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from html import escape
@@ -12,6 +11,7 @@ from typing import Any
 from tinyckpt.base.errors import FormatError
 from tinyckpt.base.files import write_atomically
 from tinyckpt.course.puzzles import PUZZLES, peak_text
+from tinyckpt.documents.json_reader import Reader, read_bytes
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -42,7 +42,7 @@ def save_board(paths: Iterable[str | os.PathLike[str]], target: str | os.PathLik
     """Write a leaderboard; each row has the name of its file.
 
     Raises:
-        FormatError: if a file is not one of ``--json``.
+        FormatError: if a file cannot be read, or is not one of ``--json``.
     """
     tables: dict[tuple[str, int], list[tuple[str, dict[str, Any]]]] = {}
     for path in map(Path, paths):
@@ -55,10 +55,7 @@ def save_board(paths: Iterable[str | os.PathLike[str]], target: str | os.PathLik
 
 def read(path: Path) -> dict[str, Any]:
     """Read a score or a grade, and check its numbers."""
-    try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise FormatError(f"cannot read {path}: {error}") from None
+    document = Reader(path).parse(read_bytes(path))
     known = isinstance(document, dict) and document.get("schema") == "tinyckpt.grade"
     numbers = [document.get(key) for key in ("points", "of")] if known else [None]
     kinds = [document.get(key, 0) for key in ("puzzle", "part")] if known else [None]

@@ -1,6 +1,7 @@
 """Grading of parts: solutions get all points, stubs none, and mistakes are named."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -325,6 +326,16 @@ def test_board_escapes_names_and_refuses_what_is_no_grade(tmp_path: Path) -> Non
         bad.write_text(json.dumps(wrong))
         with pytest.raises(tc.FormatError, match="no grade"):
             save_board([bad], tmp_path / "board.html")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_board_refuses_pipes_and_devices_without_reading_them(tmp_path: Path) -> None:
+    pipe, endless = tmp_path / "pipe.json", tmp_path / "endless.json"
+    os.mkfifo(pipe)  # nobody writes to it: reading would block
+    endless.symlink_to("/dev/zero")
+    for path in (pipe, endless):
+        with pytest.raises(tc.FormatError, match="is not a regular file"):
+            save_board([path], tmp_path / "board.html")
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import re
 import shlex
 import sys
@@ -223,3 +224,13 @@ def test_commands_of_the_guide_print_their_output(
     printed = capsys.readouterr().out.splitlines()
     assert len(shown) > 10
     assert [line for line in shown if line not in printed] == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_pipes_and_devices_are_refused_without_reading_them(tmp_path: Path) -> None:
+    pipe, endless = tmp_path / "pipe.json", tmp_path / "endless.json"
+    os.mkfifo(pipe)  # nobody writes to it: reading would block
+    endless.symlink_to("/dev/zero")
+    for path in (pipe, endless):
+        with pytest.raises(tc.GraphError, match="is not a regular file; expected"):
+            model_of_config(str(path), "2x64")

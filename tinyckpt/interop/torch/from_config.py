@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from tinyckpt.base.errors import BackendError, GraphError
+from tinyckpt.base.errors import BackendError, FormatError, GraphError
+from tinyckpt.documents.json_reader import read_bytes
 from tinyckpt.interop.importer_checks import error_text
 
 MOST_LAYERS = 1000
@@ -63,11 +63,11 @@ def settings_of(path: str) -> dict[str, Any]:
     """
     expected = "expected the config.json of a model"
     try:
-        document = Path(path).read_bytes().decode()
-        settings = json.loads(document, object_hook=number_or_object)
-    except (OSError, ValueError, RecursionError) as error:
-        text = error.strerror if isinstance(error, OSError) else f"no JSON: {error}"
-        raise GraphError(f"{path}: {text}; {expected}") from None
+        settings = json.loads(read_bytes(path).decode(), object_hook=number_or_object)
+    except FormatError as error:
+        raise GraphError(f"{error}; {expected}") from None
+    except (ValueError, RecursionError) as error:
+        raise GraphError(f"{path}: no JSON: {error}; {expected}") from None
     if not isinstance(settings, dict) or not isinstance(settings.get("model_type"), str):
         raise GraphError(f"{path} has no model_type; {expected}")
     for name, value in settings.items():
