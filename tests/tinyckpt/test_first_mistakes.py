@@ -351,6 +351,8 @@ def test_traceback_of_a_wrong_argument_shows_the_call_and_one_frame_of_ours(
 def test_arguments_of_another_kind_are_named() -> None:
     with pytest.raises(tc.OptionError, match=r"expected one such as tc\.adamw\(1e-3\), got 3"):
         tc.with_master_weights(3)  # type: ignore[arg-type]
+    with pytest.raises(tc.OptionError, match=r"expected one such as tc\.adamw\(1e-3\), got 1\.0"):
+        tc.clipped(1.0, tc.adamw(1e-3))  # type: ignore[arg-type]
     with pytest.raises(tc.ScheduleError, match=r"expected a Graph, as .* got a ndarray"):
         tc.plan_with_host(W, tc.Link(1), budget="1 KiB")
 

@@ -40,7 +40,13 @@ from tinyckpt.ops.nan_check import Watcher
 from tinyckpt.ops.update_steps import updated_sources
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.resolve_policy import PolicyLike
-from tinyckpt.training.optimizers import Optimizer, as_dtype, map_corresponding, zeros_like
+from tinyckpt.training.optimizers import (
+    Optimizer,
+    as_dtype,
+    check_optimizer,
+    map_corresponding,
+    zeros_like,
+)
 from tinyckpt.training.step_graph import LossScale, Part, Recipe, step_graph
 from tinyckpt.training.transformations import as_array, cache_key, owned_result, owner_ids
 
@@ -112,8 +118,7 @@ def train_step(
         raise OptionError(f"micro_batches={micro_batches!r}; it must be an integer of 1 or more")
     if check_nan and loss_scale is not None:
         raise OptionError("check_nan and loss_scale: overflows are what a loss scale looks for")
-    if not isinstance(optimizer, Optimizer):
-        raise OptionError(f"optimizer: expected one such as tc.adamw(1e-3), got {optimizer!r:.80}")
+    check_optimizer(optimizer)
     if not isinstance(loss_scale, LossScale | None):
         raise OptionError(f"loss_scale={loss_scale!r:.80}; it must be a tc.LossScale or None")
     recipe = Recipe(optimizer, gradients, micro_batches, loss_scale, carry)

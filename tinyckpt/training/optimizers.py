@@ -200,13 +200,19 @@ def adam_update(
 # Transformations of optimisers --------------------------------------------------------------------
 
 
+def check_optimizer(optimizer: object) -> None:
+    """Raise an OptionError unless the value is an optimiser."""
+    if not isinstance(optimizer, Optimizer):
+        raise OptionError(f"optimizer: expected one such as tc.adamw(1e-3), got {optimizer!r:.80}")
+
+
 def clipped(optimizer: Optimizer, norm: float) -> Optimizer:
     """Gradient clipping by global norm, before an optimiser's update.
 
     No parameter can be updated before the last gradient is computed: all are in memory at once.
 
     Raises:
-        OptionError: if the norm is not positive.
+        OptionError: if the norm is not positive, or for what is no optimiser.
 
     >>> import numpy as np, tinyckpt as tc
     >>> step = tc.train_step(lambda w, x: tc.sum(w * x), tc.clipped(tc.sgd(1.0), norm=1.0))
@@ -214,6 +220,7 @@ def clipped(optimizer: Optimizer, norm: float) -> Optimizer:
     >>> state["parameters"].round(3).tolist()
     [-0.6, -0.8]
     """
+    check_optimizer(optimizer)
     check(norm=(norm, 0, None))
     if norm == 0:
         raise OptionError(f"norm={norm!r}; it must be more than 0")
@@ -255,8 +262,7 @@ def with_master_weights(optimizer: Optimizer, dtype: str = "float32") -> Optimiz
     >>> optimizer.init(np.zeros(2, np.float16))["master"].dtype
     dtype('float32')
     """
-    if not isinstance(optimizer, Optimizer):
-        raise OptionError(f"optimizer: expected one such as tc.adamw(1e-3), got {optimizer!r:.80}")
+    check_optimizer(optimizer)
     if dtype not in MASTERS:
         raise OptionError(f"dtype={dtype!r:.80}; master weights are {' or '.join(MASTERS)}")
 
