@@ -1,6 +1,9 @@
 """The exception hierarchy: every message says what is wrong, where, and what would be legal."""
 
 from collections.abc import Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class TinyckptError(Exception):
@@ -118,11 +121,12 @@ MADE_BY = {
     "Graph": "tc.differentiate(tc.build(function, *arguments))",
     "Schedule": "tc.plan(graph)",
     "Trace": "tc.replay(schedule)",
+    "Costs": "tc.cost.flops(graph)",
 }
 
 
-def expect(value: object, kind: type) -> None:
-    """Raise an error if a value is not of the kind that a function takes.
+def expect(value: object, kind: type[T]) -> T:
+    """Return a value, or raise an error if it is not of the kind that a function takes.
 
     >>> import tinyckpt as tc
     >>> tc.replay(tc.networks.chain(2))
@@ -132,3 +136,4 @@ def expect(value: object, kind: type) -> None:
     if not isinstance(value, kind):
         made, given = MADE_BY[kind.__name__], type(value).__name__
         raise ScheduleError(f"expected a {kind.__name__}, as {made} makes; got a {given}")
+    return value

@@ -1,9 +1,8 @@
 """The cost model: cost per evaluation and size per value, the two quantities that planners trade.
 
 Every planner accepts any cost model, so that one policy can minimise evaluations, FLOPs, memory
-traffic or measured seconds, under a budget in bytes or in nodes; models that are not here are in
-``planner.model.cost_models``. Store-all and recompute-all minimise nothing and ignore it; sqrt(n)
-reads the sizes, if ``by="bytes"``. Costs must be finite and non-negative, sizes integers.
+traffic or measured seconds, in bytes or in nodes; ``planner.model.cost_models`` has more of them.
+Store-all and recompute-all ignore it, and sqrt(n) reads the sizes alone, if ``by="bytes"``.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tinyckpt.base.errors import expect
 from tinyckpt.base.quantities import check_total, validated_costs, validated_sizes
 from tinyckpt.core.graph import Graph
 
@@ -61,7 +61,7 @@ def evaluations(graph: Graph) -> Costs:
     >>> tc.cost.evaluations(tc.networks.chain(2)).operators
     (1, 1, 1, 1, 1)
     """
-    return with_sizes(graph, (1,) * len(graph.operators), "evaluations")
+    return with_sizes(graph, (1,) * len(expect(graph, Graph).operators), "evaluations")
 
 
 def flops(graph: Graph) -> Costs:
@@ -72,7 +72,7 @@ def flops(graph: Graph) -> Costs:
     >>> tc.cost.flops(graph).operators  # 2 * 2 * 3 * 4
     (48,)
     """
-    operators = graph.operators  # a user's FLOP rule may return anything
+    operators = expect(graph, Graph).operators  # a user's FLOP rule may return anything
     costs = validated_costs([each.flops for each in operators], [each.name for each in operators])
     return with_sizes(graph, costs, "FLOPs")
 

@@ -143,3 +143,28 @@ def test_flops_of_users_rule_become_python_numbers() -> None:
     (cost,) = tc.cost.flops(tc.build(lambda x: tc.apply(mine, x), tc.Spec(2))).operators
     assert type(cost) is int
     assert cost == 7
+
+
+@pytest.mark.parametrize("wrong", [3, "x", None, [], np.ones(3)])
+def test_cost_models_name_arguments_of_another_kind(wrong: Any) -> None:
+    graph = tc.networks.chain(2)
+    of_graph = (tc.cost.evaluations, tc.cost.flops, tc.cost.given, tc.cost.traffic)
+    for model in (*of_graph, lambda _: tc.cost.custom(wrong, [1.0])):
+        with pytest.raises(tc.ScheduleError, match=r"expected a Graph, as .* makes; got a"):
+            model(wrong)
+    with pytest.raises(tc.ScheduleError, match="expected a Trace"):
+        tc.cost.measured(wrong)
+    with pytest.raises(tc.ScheduleError, match="expected a Schedule"):
+        tc.cost.cost_of(wrong, tc.cost.flops(graph))
+    costed = [lambda: tc.cost.cost_of(tc.plan(graph), wrong), lambda: tc.cost.in_nodes(wrong)]
+    if wrong is not None:  # the graph's own costs
+        costed.append(lambda: tc.timed(tc.plan(graph), tc.Link(1), wrong))
+    for each in costed:
+        with pytest.raises(tc.ScheduleError, match=r"expected a Costs, as .* makes; got a"):
+            each()
+
+
+@pytest.mark.parametrize("wrong", [3, "x", None, b"x"])
+def test_custom_costs_are_one_number_per_operator(wrong: Any) -> None:
+    with pytest.raises(tc.ScheduleError, match="expected one number per operator, or a dict"):
+        tc.cost.custom(tc.networks.chain(2), wrong)

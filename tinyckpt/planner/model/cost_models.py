@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import fsum
 
-from tinyckpt.base.errors import ScheduleError, did_you_mean
+from tinyckpt.base.errors import ScheduleError, did_you_mean, expect
 from tinyckpt.base.quantities import LARGEST_COST, LARGEST_MEMORY, validated_costs
 from tinyckpt.core.costs import Costs, evaluations, flops, with_sizes
 from tinyckpt.core.graph import Graph
@@ -31,6 +31,7 @@ def given(graph: Graph) -> Costs:
     >>> tc.cost.given(tc.networks.chain(2)).unit
     'evaluations'
     """
+    expect(graph, Graph)
     costs = [operator.cost for operator in graph.operators if operator.cost is not None]
     if not costs or len(costs) < len(graph.operators):
         return evaluations(graph)
@@ -48,6 +49,7 @@ def traffic(graph: Graph) -> Costs:
     >>> tc.cost.traffic(tc.build(lambda x: tc.tanh(x), tc.Spec((4,)))).operators
     (64,)
     """
+    expect(graph, Graph)
     costs = [
         0
         if all(graph.data[data].view_of is not None for data in operator.outputs)
@@ -71,6 +73,7 @@ def measured(trace: Trace) -> Costs:
     Raises:
         ScheduleError: if the run was not timed.
     """
+    expect(trace, Trace)
     if not trace.seconds:
         raise ScheduleError("the trace has no timings; run with timed=True")
     total = [0.0] * len(trace.graph.operators)
@@ -99,7 +102,7 @@ def custom(graph: Graph, costs: Sequence[float] | Mapping[str, float], unit: str
     Raises:
         ScheduleError: unless there is one finite number of 0 or more for every operator.
     """
-    operators = graph.operators
+    operators = expect(graph, Graph).operators
     if isinstance(costs, Mapping):
         names = {operator.name for operator in operators}
         for name in costs:
@@ -115,6 +118,10 @@ def custom(graph: Graph, costs: Sequence[float] | Mapping[str, float], unit: str
                 f"cost, such as {missing[0]}"
             )
         costs = [costs[operator.name] for operator in operators]
+    if not hasattr(costs, "__len__") or isinstance(costs, str | bytes):
+        raise ScheduleError(
+            f"costs: expected one number per operator, or a dict by name; got {costs!r:.80}"
+        )
     if len(costs) != len(operators):
         raise ScheduleError(
             f"costs: expected {len(operators)} numbers of 0 or more, one for each operator "
@@ -133,13 +140,13 @@ def cost_of(scheduled: Schedule | Trace, costs: Costs) -> float:
     >>> tc.cost.cost_of(tc.plan(graph, "sqrt_n"), tc.cost.evaluations(graph))
     42.0
     """
-    steps = scheduled.steps
+    steps = (scheduled if isinstance(scheduled, Trace) else expect(scheduled, Schedule)).steps
     return cost_of_order([step.operator for step in steps if isinstance(step, EVALUATIONS)], costs)
 
 
 def cost_of_order(order: Iterable[int], costs: Costs) -> float:
     """Return the total cost of some evaluations: the exact sum, rounded once, in any order."""
-    own = costs.operators
+    own = expect(costs, Costs).operators
     return fsum([own[operator] for operator in order])
 
 
@@ -150,5 +157,6 @@ def in_nodes(costs: Costs) -> Costs:
     >>> tc.cost.in_nodes(tc.cost.flops(tc.networks.chain(1))).data
     (1, 1, 1, 1, 1)
     """
+    expect(costs, Costs)
     sizes, workspace = (1,) * len(costs.data), (0,) * len(costs.operators)
     return replace(costs, data=sizes, workspace=workspace, memory_unit="nodes")

@@ -168,7 +168,7 @@ def timed(
     'mine on chain:2: 6 evaluations, 1 stalled; peak 1.5 KiB, 512 B to the host and 512 B back'
     """
     expect(schedule, Schedule)
-    own = given(schedule.graph) if costs is None else costs
+    own = given(schedule.graph) if costs is None else expect(costs, Costs)
     if len(own.operators) != len(schedule.graph.operators):
         raise ScheduleError(
             f"the costs are not those of {schedule.graph.name}: numbers of operators differ"
