@@ -26,6 +26,7 @@ from tinyckpt.networks.transformer_blocks import (
 from tinyckpt.ops.activation import tanh
 from tinyckpt.ops.embedding import embedding
 from tinyckpt.ops.shape import concatenate, expand_dims, reshape, transpose
+from tinyckpt.ops.shape_inference import as_integer
 
 EPSILON = 1e-12  # added to a variance; below the smallest float16, where it rounds to 0
 
@@ -103,8 +104,8 @@ def bert(
         title: the network's name in pictures.
 
     Raises:
-        GraphError: if a size is less than 1, the width is no multiple of the heads, or a sequence
-            longer than the positions.
+        GraphError: if a size is less than 1, the offset no integer, the width no multiple of the
+            heads, or a sequence longer than the positions.
 
     >>> bert().parameter_count
     109482240
@@ -116,6 +117,8 @@ def bert(
     heads = head_count(title, width, heads, layers=layers, length=length, batch=batch, types=types,
                        vocabulary=vocabulary, positions=positions,
                        classes=1 if classes is None else classes)  # fmt: skip
+    if as_integer(offset) is None:
+        raise GraphError(f"{title}: offset={offset!r:.80}; it must be an integer")
     if not 0 <= offset <= positions - length:
         raise GraphError(
             f"{title}: length={length}; there are positions for {positions - offset} tokens"

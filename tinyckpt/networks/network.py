@@ -166,8 +166,10 @@ def mlp(
     """
     name = f"mlp:{layers}x{width}"
     check_sizes(name, layers=layers, width=width, batch=batch, classes=classes)
-    if activation not in ACTIVATIONS:
-        raise GraphError(f"unknown activation {activation!r}; known are {', '.join(ACTIVATIONS)}")
+    if activation not in tuple(ACTIVATIONS):  # by ==, since a list has no hash
+        raise GraphError(
+            f"unknown activation {activation!r:.80}; known are {', '.join(ACTIVATIONS)}"
+        )
     nonlinearity = ACTIVATIONS[activation]
 
     def loss(params: Any, x: Any, labels: Any) -> Any:

@@ -116,6 +116,8 @@ def network_or_graph(text: str) -> Network | Graph:
     >>> network_or_graph("mlp:8x256").name, network_or_graph("gpt2:8x1024").parameter_count
     ('mlp:8x256', 124439808)
     """
+    if not isinstance(text, str):
+        raise GraphError(f"expected a network's name, a text such as 'chain:16', got {text!r:.80}")
     name, _, sizes = text.partition(":")
     if ".py:" in text:
         return network_from_file(*text.rsplit(":", 1))

@@ -104,8 +104,8 @@ def resnet(
     the first 1x1, as in the paper, ResNet-50 would be 3.9 GMAC.
     """
     name = f"resnet{depth}"
-    if depth not in DEPTHS:
-        raise GraphError(f"resnet: depth={depth}; it must be {', '.join(map(str, DEPTHS))}")
+    if depth not in tuple(DEPTHS):  # by ==, since a list has no hash
+        raise GraphError(f"resnet: depth={depth!r:.80}; it must be {', '.join(map(str, DEPTHS))}")
     check_image_size(name, size, 32, batch=batch, width=width, classes=classes)
     bottleneck = depth >= 50
     stages: list[list[Any]] = []

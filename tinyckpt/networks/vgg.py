@@ -79,8 +79,8 @@ def vgg(
     recognition", arXiv 1409.1556, table 1. Its dropout is left out.
     """
     name = f"vgg{depth}_bn" if batch_normed else f"vgg{depth}"
-    if depth not in DEPTHS:
-        raise GraphError(f"vgg: depth={depth}; it must be {', '.join(map(str, DEPTHS))}")
+    if depth not in tuple(DEPTHS):  # by ==, since a list has no hash
+        raise GraphError(f"vgg: depth={depth!r:.80}; it must be {', '.join(map(str, DEPTHS))}")
     check_image_size(name, size, 32, batch=batch, width=width, hidden=hidden, classes=classes)
     specs = conv_norm_specs if batch_normed else conv_specs
     stages = []

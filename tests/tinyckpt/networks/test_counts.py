@@ -1,5 +1,7 @@
 """Parameter counts and saved bytes of published networks equal the published figures."""
 
+from pathlib import Path
+
 import pytest
 
 import tinyckpt as tc
@@ -87,6 +89,11 @@ def test_parameter_count_equals_graph(name: str) -> None:
         (lambda: networks.vgg(17), "vgg: depth=17; it must be 11, 13, 16, 19"),
         (lambda: networks.vgg(16, size=100), "vgg16: size=100; it must be a multiple of 32"),
         (lambda: networks.resnet(51), "resnet: depth=51; it must be 18, 34, 50, 101, 152"),
+        (lambda: networks.resnet([50]), r"resnet: depth=\[50\]; it must be 18, 34"),  # type: ignore[arg-type]
+        (lambda: networks.vgg({}), "vgg: depth={}; it must be 11, 13, 16, 19"),  # type: ignore[arg-type]
+        (lambda: networks.mlp(1, 8, activation=[]), r"unknown activation \[\]; known are "),  # type: ignore[arg-type]
+        (lambda: networks.bert(offset="x"), "offset='x'; it must be an integer"),  # type: ignore[arg-type]
+        (lambda: networks.network_from_text(Path("chain:4")), "expected a network's name, a text"),  # type: ignore[arg-type]
         (lambda: networks.gpt2(2.5), "gpt2:2.5x768: layers=2.5; it must be an integer"),  # type: ignore[arg-type]
         (lambda: networks.resnet(18, batch=0), "resnet18: batch=0; it must be at least 1"),
         (lambda: networks.mobilenet_v1(size=8), "mobilenet: size=8; it must be a multiple of 32"),
