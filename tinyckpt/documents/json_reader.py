@@ -31,8 +31,10 @@ def open_regular(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
     """Open a regular file for reading; symbolic links are followed.
 
     Raises:
-        FormatError: if it is a folder, a device or a pipe, or cannot be opened.
+        FormatError: if it is no path, or that of a folder, a device or a pipe, or cannot be opened.
     """
+    if not isinstance(path, str | os.PathLike):  # an integer would be read as a descriptor
+        raise FormatError(f"cannot read {path!r:.80}: expected a path")
     # The type is checked before opening, since opening a pipe would steal it from its reader; and
     # again after, since the path may have been replaced in between (a race). O_NONBLOCK keeps a
     # pipe from blocking even then.

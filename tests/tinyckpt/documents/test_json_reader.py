@@ -114,3 +114,12 @@ def test_pipe_is_not_opened(tmp_path: Path) -> None:
                 tc.load_graph(path)
         assert path.read_text() == "hello"
         assert writer.wait() == 0
+
+
+def test_descriptor_is_no_path_and_stays_open(tmp_path: Path) -> None:
+    path = tmp_path / "chain.json"
+    tc.save_graph(tc.networks.chain(2), path)
+    with path.open("rb") as file:
+        with pytest.raises(tc.FormatError, match=f"cannot read {file.fileno()}: expected a path"):
+            tc.load_graph(file.fileno())  # type: ignore[arg-type]
+        assert file.read(1) == b"{"
