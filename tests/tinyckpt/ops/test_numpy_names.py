@@ -122,6 +122,25 @@ def test_replacements_in_errors_exist() -> None:
             assert "docs/numpy.md" in message, name
 
 
+def test_every_matrix_decomposition_is_named_as_missing() -> None:
+    names = [
+        "cholesky",
+        "det",
+        "eig",
+        "eigh",
+        "eigvals",
+        "eigvalsh",
+        "inv",
+        "pinv",
+        "qr",
+        "slogdet",
+        "svd",
+        "svdvals",
+    ]
+    for name in names:
+        assert "there are no matrix decompositions" in REPLACEMENTS.get(f"linalg.{name}", ""), name
+
+
 def test_every_tc_name_in_source_text_exists() -> None:
     sources = (ROOT / "tinyckpt").rglob("*.py")
     named = set().union(*(hints(path.read_text(encoding="utf-8")) for path in sources))
