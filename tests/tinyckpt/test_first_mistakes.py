@@ -1,5 +1,6 @@
 """A beginner's first mistakes: each gets an answer, or a message that says what to do instead."""
 
+import copy
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -109,6 +110,37 @@ def test_write_in_place_says_how_to_build_a_new_value() -> None:
         return tc.sum(h)
 
     assert tc.value_and_grad(added)(W, X)[0] == (X @ W + 1).sum()
+
+
+def test_iteration_is_refused_with_a_loop_that_works() -> None:
+    def rows(x: Any) -> Any:
+        return tc.sum(tc.stack([row * 2 for row in x]))
+
+    text = refused(tc.jit(rows), X, match=r"loop over tc\.unstack\(x\), or over range\(len\(x\)\)")
+    assert "tc.split" not in text  # its parts have an axis more than the rows of an array
+    assert tc.jit(lambda x: rows(tc.unstack(x)))(X) == 2 * X.sum()
+
+
+def test_copies_of_traced_values_belong_to_the_same_trace() -> None:
+    def copied(params: Any, x: Any) -> Any:
+        fast = copy.deepcopy(params)
+        return loss(copy.copy(fast["w"]) + params["w"], x)
+
+    value, gradient = tc.value_and_grad(copied)({"w": W}, X)
+    assert value == loss(2 * W, X)
+    assert np.array_equal(gradient["w"], 2 * tc.grad(loss)(2 * W, X))
+
+
+def test_number_format_of_a_traced_value_is_refused_and_its_text_is_not() -> None:
+    texts = []
+
+    def printed(w: Any, x: Any) -> Any:
+        found = loss(w, x)
+        texts.append(f"{found}")
+        return f"{found:.3f}"
+
+    refused(tc.jit(printed), W, X, match=r"the format '\.3f' of sum_1 .*; print the result instead")
+    assert texts == ["Var(sum_1: float64[])"]
 
 
 def test_bool_flag_is_to_be_static() -> None:

@@ -101,6 +101,18 @@ def truth_value(self: Var) -> NoReturn:
     refusal("the truth value", use)(self)
 
 
+def formatted(self: Var, spec: str) -> str:
+    """Return its text in an f-string; refuse a number format, as in ``f"{loss:.3f}"``."""
+    if spec:
+        refusal(f"the format {spec!r}", "print the result instead, outside of the function")(self)
+    return str(self)
+
+
+def itself(self: Var, *memo: Any) -> Var:
+    """Return the value itself as its copy, deep or not: values never change."""
+    return self
+
+
 def missing_attribute(self: Var, name: str) -> NoReturn:
     """Say what to write in place of an attribute of PyTorch's tensors or JAX's arrays."""
     instead = VAR_NAMES.get(name, "")
@@ -118,7 +130,7 @@ REFUSED: Mapping[str, Callable[..., NoReturn]] = {
     "__float__": refusal("float()", OUTSIDE),
     "__int__": refusal("int()", OUTSIDE),
     "__index__": refusal("int()", OUTSIDE),
-    "__iter__": refusal("iteration", "loop over range(len(x)) and index, or use tc.split"),
+    "__iter__": refusal("iteration", "loop over tc.unstack(x), or over range(len(x)) and index"),
     "__setitem__": refusal(
         "a write in place",
         "values never change; build a new one, as h = tc.where(mask, value, h), or join its parts "
@@ -149,6 +161,9 @@ INFIX: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 METHODS: Mapping[str, Any] = {
     **REFUSED,
+    "__format__": formatted,
+    "__copy__": itself,
+    "__deepcopy__": itself,
     **{f"__{name}__": function for name, function in INFIX.items()},
     **{f"__r{name}__": reflected(function) for name, function in INFIX.items()},
     "__pow__": elementwise.power,

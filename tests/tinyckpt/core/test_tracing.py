@@ -177,7 +177,7 @@ def check(function: Any, *args: Any, match: str) -> None:
     [
         (lambda x: x if x > 0 else -x, r"truth value of greater_1.*use tc\.where"),
         (lambda x: float(x.sum()), r"float\(\) of sum_1"),
-        (lambda x: [row for row in x], r"iteration of x.*tc\.split"),  # noqa: C416
+        (lambda x: [row for row in x], r"iteration of x.*tc\.unstack"),  # noqa: C416
         (lambda x: np.asarray(x), "conversion to an array of x"),
         (lambda x: np.modf(x), r"np\.modf: use tc\.trunc"),
         (lambda x: np.append(x, x), r"np\.append: use tc\.concatenate"),
