@@ -20,7 +20,6 @@ from tinyckpt.base.calls import Call, function_name, split_call
 from tinyckpt.base.errors import BackendError, GraphError, OptionError
 from tinyckpt.base.interrupted_step import (
     MIXED_STATE_ADVICE,
-    STATE_ENTRIES,
     Writes,
     is_mixed,
     without_parameters,
@@ -312,16 +311,25 @@ class TrainStep:
 
     def call_with(self, state: State, batch: tuple[Any, ...], named: Mapping[str, Any]) -> Call:
         """Return the call of the loss on a state and a batch."""
+        self.check_entries(state)
         carried = (state["carried"],) if self.recipe.carry else ()
         return split_call(self.loss, (state["parameters"], *carried, *batch), named, self.static)
+
+    def check_entries(self, state: State) -> None:
+        """Raise a GraphError if the state lacks an entry, such as that of a step without it."""
+        given = set(state) if isinstance(state, dict) else set()
+        if missing := sorted(self.recipe.entries - given):
+            raise GraphError(
+                "the state: expected what step.init(parameters) returned, of a step with these "
+                f"options; it has no {missing[0]!r}"
+            )
 
     def check(self, state: State, batch: Tree) -> None:
         """Raise a GraphError unless the state's arrays are writable and do not alias each other.
 
         Nor may the batch alias one: its values would change during the step.
         """
-        if not isinstance(state, dict) or not set(state) >= STATE_ENTRIES:
-            raise GraphError("the state: expected what step.init(parameters) returned")
+        self.check_entries(state)
         if is_mixed(state):
             raise GraphError(f"the state: {MIXED_STATE_ADVICE}")
         spans = []

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyckpt.base.errors import OptionError
+from tinyckpt.base.errors import GraphError, OptionError
 from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
 from tinyckpt.core.tracing import Var, as_var
@@ -106,6 +106,7 @@ def sgd_update(
     rate: Rate, momentum: float, gradients: Tree, state: Tree, parameters: Tree, step: Var
 ) -> tuple[Tree, Tree]:
     """Return parameters and state after a step of gradient descent."""
+    check_state("momentum" if momentum else "sgd", gradients if momentum else (), state)
     rates = rates_at(rate, step)
     if momentum:
         state = map_corresponding(lambda v, g: moving_sum(v, g, momentum), state, gradients)
@@ -183,6 +184,8 @@ def adam_update(
     step: Var,
 ) -> tuple[Tree, Tree]:
     """Return parameters and state after a step of Adam."""
+    name = "adamw" if weight_decay else "adam"
+    check_state(name, {"mean": gradients, "square": gradients}, state)
     rates = rates_at(rate, step)
     corrections = [numbers(1.0 - power(beta, step_number(step))) for beta in betas]
     mean = map_corresponding(lambda m, g: moving_average(m, g, betas[0]), state["mean"], gradients)
@@ -281,6 +284,8 @@ def masters_update(
     own: Update, dtype: str, gradients: Tree, state: Tree, parameters: Tree, step: Var
 ) -> tuple[Tree, Tree]:
     """Return parameters and state after a step of the master copy."""
+    kept = state.get("own") if isinstance(state, dict) else None  # of any nesting
+    check_state(f"one with {dtype} master weights", {"master": gradients, "own": kept}, state)
     wide = map_leaves(lambda g: astype(g, dtype), gradients)
     master, kept = own(wide, state["own"], state["master"], step)
     narrow = map_corresponding(lambda m, p: astype(m, p.dtype), master, parameters)
@@ -288,6 +293,20 @@ def masters_update(
 
 
 # Trees and numbers --------------------------------------------------------------------------------
+
+
+def check_state(name: str, template: Tree, state: Tree) -> None:
+    """Raise a GraphError unless the state has the nesting of an optimiser's: it may be another's.
+
+    Args:
+        name: of the optimiser.
+        template: a tree of the nesting that its ``init`` makes.
+        state: the state that a step was given, such as one loaded from a file.
+    """
+    try:
+        list(leaves_like(template, state, "state['optimizer']"))
+    except GraphError as error:
+        raise GraphError(f"{error}; the state was made for another optimizer than {name}") from None
 
 
 def zeros_like(tree: Tree) -> Tree:

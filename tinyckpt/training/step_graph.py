@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from tinyckpt.base.calls import Call, function_name
 from tinyckpt.base.errors import GraphError, OptionError
-from tinyckpt.base.interrupted_step import without_parameters
+from tinyckpt.base.interrupted_step import STATE_ENTRIES, without_parameters
 from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
 from tinyckpt.core.autodiff import add_backward_pass, loss_of
 from tinyckpt.core.graph import Graph, TrainingGraph
@@ -111,6 +111,17 @@ class Recipe:
     loss_scale: LossScale | None = None
     carry: bool = False
 
+    @property
+    def entries(self) -> set[str]:
+        """Entries of the state, as ``TrainStep.init`` makes it."""
+        optional = {
+            "carried": self.carry,
+            "accumulated": self.micro_batches > 1,
+            "scale": self.loss_scale is not None,
+            "good_steps": self.loss_scale is not None,
+        }
+        return {*STATE_ENTRIES, *(entry for entry, used in optional.items() if used)}
+
 
 def step_graph(recipe: Recipe, call: Call, state: Mapping[str, Tree], part: Part) -> TrainingGraph:
     """Build the graph of a training step; its results are (updates, value).
@@ -203,9 +214,12 @@ class UpdateWriter:
                 gradients = map_leaves(lambda g: where(finite, g, 0), gradients)
             if not is_part:
                 gradients = self.unscaled(gradients)
-            changed["parameters"], changed["optimizer"] = own.update(
-                gradients, self.state["optimizer"], self.parameters, step
-            )
+            pair = own.update(gradients, self.state["optimizer"], self.parameters, step)
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise GraphError(
+                    f"{own.name}: update must return (parameters, state), not {pair!r:.80}"
+                )
+            changed["parameters"], changed["optimizer"] = pair
             changed["step"] = step + 1
             if self.recipe.loss_scale is not None:
                 changed = self.where_finite(finite, changed)

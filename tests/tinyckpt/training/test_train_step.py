@@ -241,6 +241,56 @@ def test_state_that_cannot_be_updated_is_refused() -> None:
         step.init(np.arange(3))
 
 
+OTHER_STEPS: dict[str, Any] = {
+    "sgd": lambda: tc.train_step(loss, tc.sgd(0.1)),
+    "momentum": lambda: tc.train_step(loss, tc.momentum(0.1)),
+    "adam": lambda: tc.train_step(loss, tc.adam(0.1)),
+    "master": lambda: tc.train_step(loss, tc.with_master_weights(tc.adam(0.1), "float64")),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_STEPS)
+def test_state_of_another_optimizer_is_refused(name: str) -> None:
+    step = OTHER_STEPS[name]()
+    for other, make in OTHER_STEPS.items():
+        state = make().init(PARAMETERS)
+        if other == name:
+            step(state, X, Y)
+            continue
+        for use in (step, step.schedule):
+            with pytest.raises(
+                tc.GraphError, match=r"state\['optimizer'\].*another optimizer than"
+            ):
+                use(state, X, Y)
+
+
+@pytest.mark.parametrize(
+    ("options", "entry"),
+    [
+        ({"micro_batches": 2}, "accumulated"),
+        ({"loss_scale": tc.LossScale()}, "good_steps"),
+        ({"carry": True}, "carried"),
+    ],
+)
+def test_state_of_a_step_with_other_options_is_refused(options: Any, entry: str) -> None:
+    state = tc.train_step(loss, tc.sgd(0.1)).init(PARAMETERS)
+    step = tc.train_step(loss, tc.sgd(0.1), **options)
+    for use in (step, step.schedule):
+        with pytest.raises(
+            tc.GraphError, match=f"of a step with these options; it has no '{entry}"
+        ):
+            use(state, X, Y)
+
+
+def test_update_that_returns_no_pair_is_refused() -> None:
+    silent = tc.Optimizer("silent", lambda parameters: (), lambda *_: None)  # type: ignore[arg-type,return-value]
+    step = tc.train_step(loss, silent)
+    with pytest.raises(
+        tc.GraphError, match=r"silent: update must return \(parameters, state\), not"
+    ):
+        step(step.init(PARAMETERS), X, Y)
+
+
 @pytest.mark.parametrize("backend", ["numpy", tc.on_disk()])
 def test_batch_aliasing_the_state_is_refused(backend: Any) -> None:
     def near(params: Any, old: Any, seed: Any = 0) -> Any:
