@@ -43,7 +43,7 @@ from tinyckpt.codegen.kernel_memory import (
     Recorded,
     layout_of,
 )
-from tinyckpt.codegen.numpy_source import LONGEST_NAME, SourceWriter, one_line
+from tinyckpt.codegen.numpy_source import LONGEST_NAME, SourceWriter, kernel_of, one_line
 from tinyckpt.core.backend import Backend
 from tinyckpt.core.graph import Graph, Operator
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Free, Schedule
@@ -513,7 +513,7 @@ class ArenaProgram:
                 del values[step.data]
             elif isinstance(step, EVALUATIONS):
                 operator = graph.operators[step.operator]
-                kernel = operator.primitive.forward  # type: ignore[union-attr]
+                kernel = kernel_of(operator)
                 record.begin()
                 over = values[step.data] if isinstance(step, InPlace) else None
                 results = kernel(

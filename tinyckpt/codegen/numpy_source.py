@@ -68,6 +68,26 @@ def source_of(schedule: Schedule) -> tuple[str, tuple[int, ...]]:
     return source, tuple(first + count - 1 for count in accumulate(begins))
 
 
+def kernel_of(operator: Operator) -> Callable[..., Any]:
+    """Return an operator's kernel, ``kernel(xp, *operands, **attrs)``.
+
+    A user's kernel of one output may return a tuple or list of it, which is unpacked, as
+    ``execute`` does: NumPy would take it for an array with one axis more.
+    """
+    assert operator.primitive is not None  # checked at the start
+    kernel = operator.primitive.forward
+    return kernel if is_own(kernel) or len(operator.outputs) > 1 else partial(only_result, kernel)
+
+
+def only_result(kernel: Callable[..., Any], *operands: Any, **attrs: Any) -> Any:
+    """Call a kernel of one output; return it."""
+    results = kernel(*operands, **attrs)
+    if not isinstance(results, tuple | list):
+        return results
+    (result,) = results
+    return result
+
+
 class SourceWriter:
     """The emitter of one schedule's source; allocates a Python name for every value."""
 
@@ -221,7 +241,7 @@ class SourceWriter:
             self.imported.setdefault(kernel.__module__, set()).add(kernel.__name__)
             return kernel.__name__, [f"{k}={literal(v)}" for k, v in operator.attrs.items()]
         name = self.identifier(f"kernel_{operator.name}")
-        self.namespace[name] = partial(kernel, **operator.attrs)
+        self.namespace[name] = partial(kernel_of(operator), **operator.attrs)
         return name, []
 
     def results(self) -> str:

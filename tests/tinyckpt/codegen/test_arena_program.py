@@ -355,3 +355,26 @@ def test_the_buffer_of_a_program_is_that_of_arena(
     program = tc.compile(schedule, arena=True, results="reused")
     assert program.arena is not None
     assert program.arena.nbytes == tc.arena(schedule).nbytes
+
+
+@pytest.mark.parametrize("packed", [tuple, list])
+@pytest.mark.parametrize("arena", [False, True])
+def test_kernel_may_return_its_only_output_in_a_tuple(packed: Any, arena: bool) -> None:
+    twice = tc.Primitive(
+        "twice", lambda xp, x: packed([x * 2]), lambda x: (x,), vjp=(lambda ct, *_: ct[0] * 2,)
+    )
+    x = np.linspace(-1, 1, 4)
+    graph = tc.differentiate(tc.build(lambda x: tc.sum(tc.apply(twice, x) * x), x))
+    program, expected = tc.compile(tc.plan(graph), arena=arena), tc.run(tc.plan(graph), x)
+    for _ in range(2):
+        value, gradients = program(x)
+        assert value.tolist() == expected.value.tolist() == 2 * np.sum(x * x)
+        assert gradients.tolist() == expected.gradients.tolist()
+
+
+@pytest.mark.parametrize("arena", [False, True])
+def test_kernel_with_too_many_outputs_is_named(arena: bool) -> None:
+    pair = tc.Primitive("pair", lambda xp, x: (x * 2, x), lambda x: (x,))
+    program = tc.compile(tc.plan(tc.build(lambda x: tc.apply(pair, x), tc.Spec(4))), arena=arena)
+    with pytest.raises(tc.BackendError, match="pair_1 has 1 outputs, but its kernel returned 2"):
+        program(np.ones(4))
