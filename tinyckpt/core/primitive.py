@@ -76,8 +76,8 @@ class Primitive:
                 "x.astype('float32') to compute"
             )
         outputs = self.infer(*specs, **attrs)
-        if not isinstance(outputs, tuple):
-            raise GraphError("its infer rule must return a tuple of tc.Spec")
+        if not isinstance(outputs, tuple) or {*map(type, outputs)} != {Spec}:
+            raise GraphError("its infer rule must return a tuple of tc.Spec, one per output")
         return outputs
 
     def rule(self, position: int) -> VjpRule | None:

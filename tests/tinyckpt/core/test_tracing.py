@@ -257,8 +257,9 @@ def test_missing_vjp_error_names_operator() -> None:
     )
 
 
-def test_infer_rule_without_tuple_is_named() -> None:
-    bare = tc.Primitive("bare", lambda xp, x: x, lambda x: x)
+@pytest.mark.parametrize("specs", [X, None, (), ((2, 3),), (X, "float64"), [X]])
+def test_infer_rule_without_tuple_of_specs_is_named(specs: Any) -> None:
+    bare = tc.Primitive("bare", lambda xp, x: x, lambda x: specs)
     with pytest.raises(tc.GraphError, match="bare: its infer rule must return a tuple"):
         tc.build(lambda x: tc.apply(bare, x), X)
 
