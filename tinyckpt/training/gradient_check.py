@@ -22,7 +22,7 @@ from tinyckpt.base.tree import Tree, fill, leaves, map_leaves
 from tinyckpt.core.autodiff import gradients
 from tinyckpt.core.backend import bind_sources
 from tinyckpt.core.execute import execute
-from tinyckpt.core.graph import Operator
+from tinyckpt.core.graph import Graph, Operator
 from tinyckpt.core.tracing import apply_all, build
 from tinyckpt.ops.elementwise import add, multiply
 from tinyckpt.ops.reduce import sum
@@ -46,7 +46,8 @@ def check_gradient(
 
     Results are projected onto a random direction, and each argument is moved along another: two
     numbers are compared per argument, whatever the sizes. Then the gradient itself is checked in
-    the same way, for the second derivative.
+    the same way, for the second derivative. Shapes and dtypes that kernels return are compared with
+    what their infer rules say.
 
     >>> import numpy as np, tinyckpt as tc
     >>> cube = tc.Primitive(
@@ -68,7 +69,8 @@ def check_gradient(
 
     Raises:
         GraphError: names the operator and its argument, or the function's if no operator is wrong
-            by itself; or a value that is not finite, or a missing rule, that prevents the check.
+            by itself; or an operator whose result is not as inferred, a value that is not finite,
+            or a missing rule, which prevent the check.
         OptionError: if the order is less than 1.
 
     Source: randomly projected differences, as check_grads of HIPS/autograd has them.
@@ -86,6 +88,7 @@ def check_gradient(
             )
     if not varied:
         raise GraphError(f"check_gradient: {graph.name} has no argument of float64 to vary")
+    check_kernels(graph, arrays)
     places = iter(range(len(arrays)))
     template = map_leaves(lambda _: next(places), tuple(args))
 
@@ -104,6 +107,27 @@ def check_gradient(
                 "near a kink, such as relu's at 0: then use other arguments)"
             )
         flat = slope_of(flat, varied)
+
+
+def check_kernels(graph: Graph, arrays: Sequence[Any]) -> None:
+    """Raise a GraphError if a kernel returns another shape or dtype than its infer rule says.
+
+    A run does not look: it computes with what the kernel returned, and only its bytes differ from
+    those of ``replay``.
+    """
+
+    def watch(position: int, index: int, results: tuple[Any, ...]) -> None:
+        operator = graph.operators[index]
+        for data, result in zip(operator.outputs, map(np.asarray, results), strict=True):
+            spec = graph.data[data].spec
+            if (result.shape, result.dtype.name) != (spec.shape, spec.dtype.name):
+                found = f"{result.dtype.name}[{','.join(map(str, result.shape))}]"
+                raise GraphError(
+                    f"{operator.name}: the kernel of {operator.kind} returns {found}, where its "
+                    f"infer rule says {spec}"
+                )
+
+    execute(plan(graph), dict(zip(leaves(graph.arguments), arrays, strict=True)), watch=watch)
 
 
 def projected(flat: Flat) -> Flat:

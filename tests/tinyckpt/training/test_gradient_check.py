@@ -141,3 +141,18 @@ def test_uncheckable_functions_are_refused() -> None:
 
 def labels(x: Any) -> Any:
     return x
+
+
+@pytest.mark.parametrize(
+    ("kernel", "found"),
+    [
+        (lambda xp, x: (x * 2).astype("float32"), r"float32\[3\]"),
+        (lambda xp, x: (x * 2)[:, None], r"float64\[3,1\]"),
+        (lambda xp, x: (x * 2).sum(), r"float64\[\]"),
+    ],
+)
+def test_kernel_that_contradicts_its_infer_rule_is_named(kernel: Any, found: str) -> None:
+    twice = tc.Primitive("twice", kernel, lambda x: (x,), vjp=(lambda ct, *_: ct[0] * 2,))
+    match = rf"twice_1: the kernel of twice returns {found}, where its infer rule says float64\[3\]"
+    with pytest.raises(tc.GraphError, match=match):
+        tc.check_gradient(lambda x: tc.sum(tc.apply(twice, x)), np.array([1.0, 2.0, 3.0]))
