@@ -7,6 +7,7 @@ to a schedule, a schedule is replayed to prove it legal.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from inspect import Parameter, Signature, signature
 from typing import Any
 
@@ -17,6 +18,7 @@ from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Schedule
+from tinyckpt.ops.shape_inference import as_integer
 from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order
 from tinyckpt.planner.portfolio.policies import POLICIES, Policy
 
@@ -128,12 +130,11 @@ def run_function(
         return result
     try:
         order = ids_of(result, graph, name)
-        schedule = from_order(
-            graph, order, name, options, checkpoints=checkpoints_of_order(graph, order)
-        )
+        schedule = from_order(graph, order, name, options)
     except ScheduleError as error:
         raise ScheduleError(f"the policy {name}: {error}") from error
-    return schedule
+    # After the order has been checked: its checkpoints are counted in arrays of 64-bit ids.
+    return replace(schedule, checkpoints=tuple(checkpoints_of_order(graph, order)))
 
 
 def arguments_for(
@@ -185,10 +186,10 @@ def ids_of(order: object, graph: Graph, name: str) -> list[int]:
                     f"{did_you_mean(item, numbers)}"
                 )
             found.append(numbers[item])
-        elif isinstance(item, bool) or not hasattr(item, "__index__"):
+            continue
+        if (index := as_integer(item)) is None:
             raise ScheduleError(
                 f"order[{place}] is a {type(item).__name__}; operators are given by id or name"
             )
-        else:
-            found.append(item.__index__())
+        found.append(index)
     return found
