@@ -86,6 +86,17 @@ def weak_float(tree: Tree) -> np.dtype[Any]:
     return np.result_type(*floats) if floats else np.dtype("float64")
 
 
+def unmasked(array: Any) -> Any:
+    """Return an array as it is; refuse one with a mask, which NumPy's conversions drop silently."""
+    is_plain = type(array) is np.ndarray or not isinstance(array, np.ndarray)
+    if not is_plain and hasattr(array, "mask"):
+        raise GraphError(
+            "a masked array, whose mask would be dropped: pass x.filled(value), or its .data and "
+            ".mask, and use tc.where"
+        )
+    return array
+
+
 def spec_of(path: str, leaf: Any, weak: Any = "float64") -> Spec:
     """Return the spec of one argument, or raise a GraphError that names it.
 
@@ -106,6 +117,6 @@ def spec_of(path: str, leaf: Any, weak: Any = "float64") -> Spec:
             )
         leaf = np.asarray(leaf)
     try:
-        return Spec(tuple(leaf.shape), leaf.dtype)
+        return Spec(tuple(leaf.shape), unmasked(leaf).dtype)
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from error

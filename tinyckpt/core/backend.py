@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tinyckpt.base.errors import BackendError, GraphError
-from tinyckpt.base.spec import Spec
+from tinyckpt.base.spec import Spec, unmasked
 from tinyckpt.base.tree import leaves, leaves_like, same_nesting
 from tinyckpt.core.graph import Graph
 
@@ -69,7 +69,7 @@ def to_backend(backend: Backend, array: Any) -> Any:
             that requires grad.
     """
     try:
-        return as_contiguous(backend.to_device(array))
+        return as_contiguous(backend.to_device(unmasked(array)))
     except (TypeError, RuntimeError, ValueError) as error:
         kind = f"{type(array).__module__}.{type(array).__name__}"
         raise GraphError(

@@ -20,7 +20,7 @@ import numpy as np
 
 from tinyckpt.base.calls import Call, bind_arguments, function_name, split_call
 from tinyckpt.base.errors import GraphError
-from tinyckpt.base.spec import Spec, spec_of, weak_float
+from tinyckpt.base.spec import Spec, spec_of, unmasked, weak_float
 from tinyckpt.base.tracebacks import short_traceback
 from tinyckpt.base.tree import Template, check_depth, fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.graph import DataNode, Graph, Operator, Phase, Role
@@ -187,7 +187,7 @@ class Builder:
     def add_constant(self, value: Any) -> Var:
         """Add a constant source; an equal number, or the same array, is not added again."""
         # A copy: the graph must not change when the caller's array does.
-        array = np.array(value, order="C")
+        array = np.array(unmasked(value), order="C")
         spec = Spec(array.shape, array.dtype)
         if array.ndim == 0:
             known = self._numbers.get(number_key(array))

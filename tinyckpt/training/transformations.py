@@ -17,7 +17,7 @@ import numpy as np
 from tinyckpt.base.calls import Call, function_name, split_call
 from tinyckpt.base.errors import BackendError, GraphError, OptionError, expect
 from tinyckpt.base.lru_cache import ProgramCache
-from tinyckpt.base.spec import Spec, weak_float
+from tinyckpt.base.spec import Spec, unmasked, weak_float
 from tinyckpt.base.tracebacks import short_traceback
 from tinyckpt.base.tree import Tree, check_depth, leaves, map_leaves
 from tinyckpt.codegen.compiled import Compiled, compile
@@ -359,7 +359,7 @@ def as_array(leaf: Any) -> Any:
     if isinstance(leaf, Spec):
         raise GraphError("an argument is a tc.Spec, which has no numbers; pass arrays to run this")
     if isinstance(leaf, np.ndarray):
-        leaf = np.asarray(leaf)  # subclasses, such as np.matrix, override operators
+        leaf = np.asarray(unmasked(leaf))  # subclasses, such as np.matrix, override operators
     if hasattr(leaf, "__array__") and not hasattr(leaf, "flags"):
         return to_backend(NUMPY, leaf)  # another library's array, such as JAX's
     return as_contiguous(leaf) if hasattr(leaf, "flags") else leaf

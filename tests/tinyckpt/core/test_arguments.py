@@ -198,3 +198,26 @@ def test_failing_kernel_in_compiled_program_is_named() -> None:
             match=r"step 0: cross_entropy_1 of .* labels must be 0 to 2, got 0 to 3; .* is 3, el",
         ):
             runner(logits, labels)
+
+
+def test_masked_arrays_are_refused_and_not_unmasked() -> None:
+    masked, plain = np.ma.masked_array([1.0, 2.0], mask=[False, True]), np.ones(2)
+
+    def loss(x: Any) -> Any:
+        return tc.sum(tc.tanh(x) * x)
+
+    schedule = tc.plan(tc.differentiate(tc.build(loss, plain)))
+    step = tc.train_step(lambda w, x: tc.sum(w * x), tc.sgd(0.1))
+    for call in (
+        lambda: tc.build(loss, masked),
+        lambda: tc.grad(loss)(masked),
+        lambda: tc.grad(lambda x: loss(x * masked))(plain),
+        lambda: tc.run(schedule, masked),
+        lambda: tc.compile(schedule)(masked),
+        lambda: tc.compile(schedule, arena=True)(masked),
+        lambda: step(step.init(plain), masked),
+        lambda: tc.tanh(masked),
+        lambda: tc.sum(masked),
+    ):
+        with pytest.raises(tc.GraphError, match=r"a masked array.*pass x\.filled\(value\)"):
+            call()
