@@ -25,39 +25,20 @@ SECTION = re.compile(
 )
 HEAD = """# Read the core
 
-A reader of these {count} files, {lines:,} lines, has seen how a function becomes a graph, how its
-backward pass joins the graph, how a policy becomes a schedule, and how a schedule runs. They are
-read in this order. [The course](course.md) builds the same engine in 200 lines, `mini.py`: if you
-wrote it, you know the ideas, and the course's page says what each file adds, and why.
+These {count} files, {lines:,} lines, are the engine: a function becomes a graph, its backward pass
+joins the graph, a policy becomes a schedule, and the schedule runs. [The course](course.md) builds
+the same engine in 200 lines, `mini.py`; its page says what each file here adds, and why.
 
-The path through them: a function becomes a graph (`tracing`) of values and operators (`graph`),
-each operator an application of a `primitive`; and the graph gets its backward pass (`autodiff`). A
-policy (`policies`, with the help of `cuts`) chooses an *order*: operators in the sequence of their
-evaluations, where one that occurs again is a recomputation. `costs` says what an evaluation costs
-and what a value weighs. The order becomes a `schedule`, a list of steps, by adding where each value
-is freed (`lowering`). A schedule runs without arrays (`replay`) or with those of an array library
-(`execute`, `backend`), and both return a `trace`.
+The path through the files:
 
-{extensions} Core imports none of them: `import tinyckpt` imports their
-packages, which fill the tables (`install` of each file):
-
-{tables}
-
-The entries of core are NumPy, and `replay` for `MACHINE`, by which a schedule is printed. A
-legaliser makes an order legal before frees are added: it delays updates past the readers of old
-values, or drops what may not be evaluated again. `tc.plan` looks a policy up in `tc.POLICIES`:
-`store_all`, `recompute_all` and `sqrt_n` of `policies`, and those of `tinyckpt/planner`; `tc.run`
-binds the arguments, moves them to the backend and executes.
-
-To add a kind of step, write its class: derived from `Update` if it evaluates an operator, as
-`InPlace` is in `codegen/in_place`; if it names a value, as `Offload` does, in `schedule`, as one
-more `Step`, in the two checks of `Schedule`, and in `Trace.resident_at` if it makes the value
-resident. Then emit it: `lowering` emits `Compute`, `Free` and `Update`; other steps are put into a
-schedule that is legal without them, as `insert_offloads` of `storage/offload_steps` and
-`forward_in_place` of `codegen/in_place` do. Then enter a rule for the class in `STEP_RULES` of
-`replay`, which counts by shapes, and one in `STEP_RULES` of `execute`, which counts by arrays; a
-test compares their traces. That is enough to replay, print and run such a schedule; what saves,
-compiles or draws it (`documents/schedules`, `codegen`, `viz`) names the kinds that it knows.
+1. A function becomes a graph (`tracing`) of values and operators (`graph`). Each operator applies a
+   `primitive`. The graph gets its backward pass (`autodiff`).
+2. A policy (`policies`, with `cuts`) chooses an *order*: the operators as they are evaluated, where
+   one that occurs again is a recomputation. `costs` says what an evaluation costs and what a value
+   weighs.
+3. The order becomes a `schedule`, a list of steps, when frees are added (`lowering`).
+4. The schedule runs without arrays (`replay`) or with those of an array library (`execute`,
+   `backend`). Both return a `trace`.
 
 Words that are used before they are explained, or set outside of the core:
 
@@ -70,15 +51,42 @@ Words that are used before they are explained, or set outside of the core:
 - `scratch` is what extensions remember during one build or run, `pending` how to wait for their
   copies (`storage/offload_steps`).
 
-Text and code are those of the files. Their examples use `tc.networks.chain(n)`: layers `f1` to
-`fn`; `l`, the cotangent of fn's value, where the loss is half its squared norm, which nothing
-computes; the layers' backward operators `bn` to `b1`. `l` reads fn's value and the constant 1.0,
-which is a value of its own, so that ids skip one there. After each file stands an example, mostly
-of a chain of four layers and a `sum`, so that its counts are not those of `chain(4)`:
+Text and code below are those of the files. Their own examples use `tc.networks.chain(n)`: layers
+`f1` to `fn`; `l`, the cotangent of fn's value; the layers' backward operators `bn` to `b1`. (The
+loss is half the squared norm of fn's value, and is never computed; `l` also reads the constant 1.0,
+a value of its own, so that ids skip one there.) The example after each file mostly uses this
+chain of four layers and a `sum`, so its counts are not those of `chain(4)`:
 
 ```python
 {chain}
 ```
+"""
+TAIL = """## Extending the core
+
+{extensions} Core imports none of them: `import tinyckpt` imports their
+packages, which fill the tables (`install` of each file):
+
+{tables}
+
+The entries of core are NumPy, and `replay` for `MACHINE`, by which a schedule is printed. A
+legaliser makes an order legal before frees are added: it delays updates past the readers of old
+values, or drops what may not be evaluated again. `tc.plan` looks a policy up in `tc.POLICIES`:
+`store_all`, `recompute_all` and `sqrt_n` of `policies`, and those of `tinyckpt/planner`; `tc.run`
+binds the arguments, moves them to the backend and executes.
+
+To add a kind of step:
+
+1. Write its class. One that evaluates an operator derives from `Update`, as `InPlace` does in
+   `codegen/in_place`. One that names a value, as `Offload` does, is one more `Step` in `schedule`,
+   is in the two checks of `Schedule`, and in `Trace.resident_at` if it makes the value resident.
+2. Emit it. `lowering` emits `Compute`, `Free` and `Update`; other steps are put into a schedule
+   that is legal without them, as `insert_offloads` of `storage/offload_steps` and
+   `forward_in_place` of `codegen/in_place` do.
+3. Enter a rule for the class in `STEP_RULES` of `replay`, which counts by shapes, and one in
+   `STEP_RULES` of `execute`, which counts by arrays; a test compares their traces.
+
+That is enough to replay, print and run such a schedule. The packages that save, compile or draw
+schedules (`documents/schedules`, `codegen`, `viz`) name the kinds that they know.
 """
 CHAIN = """
 import numpy as np
@@ -201,13 +209,13 @@ def page() -> str:
         for name in listed()
     }
     lines = sum(len(source.splitlines()) for source in sources.values())
-    head = {"chain": CHAIN, "extensions": extensions.strip(), "tables": tables(), "lines": lines}
-    parts = [HEAD.format(count=len(sources), **head)]
+    parts = [HEAD.format(count=len(sources), chain=CHAIN, lines=lines)]
     for number, (name, sentence) in enumerate(listed().items(), 1):
         source = sources[name]
         parts += [f"## {number}. {name}", f"**{sentence}**", *told(source)]
         example = STAGES[name].strip()
         parts += ["### Example", fenced(example), fenced(output(example, names))]
+    parts.append(TAIL.format(extensions=extensions.strip(), tables=tables()))
     return "\n\n".join(parts) + "\n"
 
 
