@@ -91,10 +91,12 @@ def ask(
         tests: the source of the tests that questions name.
 
     Raises:
-        FormatError: if there is no such file.
+        FormatError: if there is no such file, or it cannot be imported by its name.
     """
     file = Path(path)
-    if not file.is_file() or not file.stem.isidentifier() or file.suffix != ".py":
+    if not file.is_file():
+        raise FormatError(f"cannot grade {file}: there is no such file")
+    if not file.stem.isidentifier() or file.suffix != ".py":
         raise FormatError(f"cannot grade {file}: expected a Python file, named such as answer.py")
     values: list[Any] = [None] * len(questions)
     problems = ["it was not reached"] * len(questions)

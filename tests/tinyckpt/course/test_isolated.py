@@ -135,11 +135,18 @@ def test_questions_after_one_that_ends_the_process_are_asked_again(tmp_path: Pat
     assert found.values[1] == [[3, "Eq", [2, 2], ["two()", "2"]]]
 
 
-@pytest.mark.parametrize("name", ["missing.py", "not python.py", "notes.txt"])
-def test_file_that_cannot_be_graded_is_an_error(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("missing.py", "there is no such file"),
+        ("not python.py", "expected a Python file"),
+        ("notes.txt", "expected a Python file"),
+    ],
+)
+def test_file_that_cannot_be_graded_is_an_error(name: str, problem: str, tmp_path: Path) -> None:
     if name != "missing.py":
         (tmp_path / name).write_text("")
-    with pytest.raises(tc.FormatError, match="expected a Python file"):
+    with pytest.raises(tc.FormatError, match=problem):
         isolated.ask(tmp_path / name, ["puzzle 1"])
 
 
