@@ -111,7 +111,9 @@ def plan_regions(graph: Graph, costs: Costs, *, keep: Keep = ()) -> Schedule:
         if not node.is_source and last_target[node.id] >= 0 and not home[node.id]
     ]
     kept = sorted({*kept, *chosen})
-    note = f"{len(marked)} marked regions" if marked else "no function is marked with tc.checkpoint"
+    note = counted(len(marked), "marked region")
+    if not marked:
+        note = "no function is marked with tc.checkpoint"
     options: dict[str, object] = {}
     if chosen:
         nodes = [graph.data[data] for data in chosen]

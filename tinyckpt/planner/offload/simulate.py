@@ -128,9 +128,9 @@ class Timeline:
         """Return the totals in one line."""
         return (
             f"{self.schedule.policy} on {self.schedule.graph.name}: "
-            f"{cost_text(float(self.makespan), self.unit)}, {float(self.stalled):.6g} stalled; "
-            f"peak {size_text(self.peak_bytes)}, {size_text(self.moved(Offload))} to the host and "
-            f"{size_text(self.moved(Fetch))} back"
+            f"makespan {cost_text(float(self.makespan), self.unit)}, {float(self.stalled):.6g} of "
+            f"them stalled; peak {size_text(self.peak_bytes)}, {size_text(self.moved(Offload))} to "
+            f"the host and {size_text(self.moved(Fetch))} back"
         )
 
 
@@ -164,8 +164,10 @@ def timed(
     >>> first, turn = [tc.Compute(0), tc.Compute(1)], [tc.Compute(2), tc.Compute(3)]
     >>> last = [tc.Free(2), tc.Free(4), tc.Fetch(1), tc.Compute(4), tc.Free(1), tc.Free(5)]
     >>> schedule = tc.Schedule(graph, (*first, tc.Offload(1), *turn, *last), "mine")
-    >>> tc.timed(schedule, tc.Link(bandwidth=512)).summary()
-    'mine on chain:2: 6 evaluations, 1 stalled; peak 1.5 KiB, 512 B to the host and 512 B back'
+    >>> timeline = tc.timed(schedule, tc.Link(bandwidth=512))
+    >>> print(timeline.summary().replace("; ", ";\\n"))
+    mine on chain:2: makespan 6 evaluations, 1 of them stalled;
+    peak 1.5 KiB, 512 B to the host and 512 B back
     """
     expect(schedule, Schedule)
     own = given(schedule.graph) if costs is None else expect(costs, Costs)
