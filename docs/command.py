@@ -13,10 +13,9 @@ from tinyckpt.cli.parser import make_parser
 
 INTRODUCTION = """# Command line
 
-`tinyckpt COMMAND --help` prints the same in a terminal. The exit status is 0 on success, 1 on
-failure, and 2 for a usage error.
-
-All pictures need the extra `viz`: [install](../install.md)."""
+`tinyckpt COMMAND NETWORK` plans, runs, compares and draws schedules from a terminal:"""
+ENDING = """`tinyckpt COMMAND --help` prints what is on this page. Pictures need the extra `viz`:
+[install](../install.md). The exit status is 0 on success, 1 on failure, and 2 for a usage error."""
 COLUMNS = 96  # width of a usage message
 
 
@@ -25,7 +24,7 @@ def command_page() -> str:
     parser = make_parser(JOBS)
     parts = [INTRODUCTION, listing(below(EXAMPLES))]
     links = (f"[{word}](#command-{word.lower()})" for word in ("NETWORK", "POLICY", "BUDGET"))
-    parts += [f"Placeholders: {', '.join(links)}."]
+    parts += [f"Placeholders: {', '.join(links)}. {ENDING}"]
     for name, sub in commands(parser).items():
         parts += command_parts(name, sub)
     policies = "Description, options and optimality of each: [policies](policies.md)."
