@@ -1,7 +1,11 @@
 # %% [markdown]
 # # Gallery
 #
-# Every picture with the code that makes it.
+# Every kind of picture, each with the code that makes it.
+#
+# ## The explainer
+#
+# What checkpointing does, on a chain of 16 layers, as a GIF for a slide.
 
 # %%
 from pathlib import Path
@@ -12,6 +16,8 @@ from tinyckpt.pipeline import one_f_one_b, replay_pipeline, v_half, zb_h1
 
 OUT = Path("out")
 OUT.mkdir(exist_ok=True)
+sqrt_n = tc.replay(tc.plan(tc.networks.chain(16), "sqrt_n"))
+print(viz.explainer(sqrt_n, OUT / "explainer.gif"))
 
 # %% [markdown]
 # ## Policies side by side
