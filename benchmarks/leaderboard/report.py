@@ -113,11 +113,12 @@ def main() -> None:
 
 
 def with_summary(page: str, board: Board) -> str:
-    """Return the page with the verdict and the summary between its marks."""
+    """Return the page with the summary and the verdict between its marks."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    summary = f"{verdict(board)}\n\nMeasured on {board.machine}.\n\n"
-    return f"{before}{BEGIN}\n{summary}{table.rows(SUMMARY, summary_rows(board))}\n{END}{after}"
+    summary = table.rows(SUMMARY, summary_rows(board))
+    told = f"{verdict(board)}\n\nMeasured on {board.machine}."
+    return f"{before}{BEGIN}\n{summary}\n\n{told}\n{END}{after}"
 
 
 def rows(board: Board) -> list[Sequence[object]]:
