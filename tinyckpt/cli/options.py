@@ -66,7 +66,7 @@ The exit status is 0 for all points, and 1 otherwise."""
 EXAMPLES = """start here
   tinyckpt demo                                  see everything, in seconds
   tinyckpt compare chain:16                      what each policy costs
-  tinyckpt compare transformer:12x768 --techniques --budget 50%  and not policies alone
+  tinyckpt compare transformer:12x768 --techniques --budget 50%  offload, compression too
   tinyckpt plan chain:4 --policy sqrt_n          one schedule, step by step
   tinyckpt plan resnet50 --budget '1.5 GiB' --cost flops --explain
   tinyckpt plan chain:16 --frontier              the best at every budget
@@ -74,7 +74,7 @@ EXAMPLES = """start here
   tinyckpt play chain:16 -o sqrt.html            step through it, in a browser
   tinyckpt lab chain:16 -o lab.html              drag the budget, click what to keep
   tinyckpt torch model.py:make --budget '24 GiB'  will it fit, and what to write
-  tinyckpt torch --hf config.json --batch 1x2048 --budget '40 GiB'  of transformers
+  tinyckpt torch --hf config.json --batch 1x2048 --budget '40 GiB'  a Hugging Face model
   tinyckpt pipe mlp:8x64 --stages 4 --micro-batches 16
   tinyckpt gif mlp:6x64 --policy store_all --policy sqrt_n -o both.gif
   tinyckpt play mlp:6x64 --policy store_all --policy sqrt_n -o both.html"""
