@@ -94,7 +94,7 @@ step = result.trace.steps.index(tc.Compute(tanh.id))
 print(f"the graph at step {step}, the evaluation of the second layer's tanh:")
 print(viz.save_still(result.trace, OUT / "01_graph.png", step))
 print("the same in an interactive player, stepped with the arrow keys:")
-print(viz.player(result.trace, OUT / "01_player.html"))
+print(viz.player(result.trace, OUT / "01_player.html", title="Two layers and the loss, forward"))
 
 # %% [markdown]
 # In short: a graph records data dependencies, not the time at which anything is computed.

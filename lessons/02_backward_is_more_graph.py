@@ -113,7 +113,7 @@ print(f"you said {my_guess}; it is g @ w.T: the recursion uses the transposed we
 # %%
 trace = tc.replay(tc.plan(two))
 print(viz.save_still(trace, OUT / "02_backward.png", step=12))
-print(viz.player(trace, OUT / "02_player.html"))
+print(viz.player(trace, OUT / "02_player.html", title="Two layers, forward and backward"))
 
 # %%
 assert np.isclose(slope, measured, rtol=1e-6)

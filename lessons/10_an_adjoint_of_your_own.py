@@ -190,7 +190,7 @@ print(f"largest difference: {worst:.0e} of the largest gradient")
 
 # %%
 print(viz.timeline(list(traces.values()), OUT / "10_rules.png"))
-print(viz.player(traces["composed"], OUT / "10_player.html"))
+print(viz.player(traces["composed"], OUT / "10_player.html", title="Composed of primitives"))
 
 # %%
 wrong = "soft_1: the vjp rule of soft for argument 0 (x) gives"

@@ -145,7 +145,8 @@ figure.savefig(OUT / "11_loss.png", dpi=150)
 print(OUT / "11_loss.png")
 names = ["held", "consumed", "4 micro-batches"]
 print(viz.breakdown([books[name] for name in names], OUT / "11_bytes.png", title=names))
-print(viz.player(tc.replay(books["consumed"].schedule), OUT / "11_player.html"))
+consumed = tc.replay(books["consumed"].schedule)
+print(viz.player(consumed, OUT / "11_player.html", title="A training step with its optimiser"))
 
 # %%
 assert (count, each(held), each(half), same) == (479_754, 16, 16, True)

@@ -141,7 +141,7 @@ print(*masks)
 
 # %%
 print(viz.timeline(traces, OUT / "12_timeline.png"))
-print(viz.player(traces, OUT / "12_player.html"))
+print(viz.player(traces, OUT / "12_player.html", title="Dropout and batch norm, recomputed"))
 
 # %%
 assert (differ, round(factor, 12), same) == (322, 0.19, True)

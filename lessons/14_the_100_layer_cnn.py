@@ -130,7 +130,7 @@ for segments in (1, 32):
 
 # %%
 print(viz.timeline([traces[1], traces[32], tc.replay(schedule)], OUT / "14_timeline.png"))
-print(viz.player(tc.replay(schedule), OUT / "14_player.html"))
+print(viz.player(tc.replay(schedule), OUT / "14_player.html", title="CNN of 100 layers"))
 
 # %%
 assert (weights // 4, each) == (92_208_120, 7_974_976)
