@@ -17,14 +17,12 @@ from tinyckpt.planner.portfolio.policies import POLICIES  # noqa: E402
 
 PAGE = HERE / "choosing.md"
 BEGIN, END = "<!-- policies -->", "<!-- end of policies -->"
-HEADER = ("policy", "what it does", "how good it is", "time to plan", "source")
+HEADER = ("policy", "what it does", "how good it is")
 
 
 def policy_table() -> str:
     """Return the table of all policies, in Markdown."""
-    rows = [
-        (f"`{p.name}`", p.summary, p.optimality, p.complexity, p.source) for p in POLICIES.values()
-    ]
+    rows = [(f"`{p.name}`", p.summary, p.optimality) for p in POLICIES.values()]
     return as_table([HEADER, ("---",) * len(HEADER), *rows])
 
 
@@ -44,8 +42,8 @@ def policies_page() -> str:
         " [a function](../your_own.md). `--set NAME=VALUE` sets an option on the command line.",
         as_table(
             [
-                HEADER[:3],
-                ("---",) * 3,
+                HEADER,
+                ("---",) * len(HEADER),
                 *((f"[`{p.name}`](#policy-{p.name})", p.summary, p.optimality) for p in known),
             ]
         ),
