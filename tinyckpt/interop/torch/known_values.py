@@ -258,27 +258,20 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Any:
-    """Evaluate the operators of ``torch.nn.functional.ctc_loss``, whose lengths FakeTensors lack.
+    """Evaluate the operators of ``torch.nn.functional.ctc_loss``, with lengths as lists.
+
+    Its mean makes a tensor of them in C++, to which no FakeTensor can be an answer.
 
     Args:
         listed: returns lengths as a list: the kernel's memory depends on them.
         log_probs, targets, ...: as there.
     """
-    from tinyckpt.interop.torch.capture import CTC_LOSS  # which imports this file
-
-    is_batched = log_probs.dim() == 3
     lengths = [listed(each) for each in (input_lengths, target_lengths)]
-    loss, _ = CTC_LOSS(
-        log_probs if is_batched else log_probs.unsqueeze(1), targets.to(torch.long), *lengths,
-        blank, zero_infinity,
-    )  # fmt: skip
-    if zero_infinity:
-        loss = torch.where(loss == torch.inf, loss.new_zeros(()), loss)
+    unreduced = 0
+    loss = torch.ctc_loss(log_probs, targets, *lengths, blank, unreduced, zero_infinity)
     if reduction == "mean":
         return (loss / loss.new_tensor(lengths[1]).clamp_min(1)).mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss if is_batched else loss.squeeze(0)
+    return loss.sum() if reduction == "sum" else loss
 
 
 def true_elements(mask: torch.Tensor) -> int | None:
