@@ -23,6 +23,7 @@ from tests.conftest import examples, require
 require("torch")
 
 import torch
+from torch import nn
 
 from tests import torch_traps
 from tests.torch_fingerprint import changes, fingerprint
@@ -298,3 +299,18 @@ def test_interrupt_at_any_call_leaves_model_unchanged(name: str, kind: str) -> N
     for at in [*range(2, 40, 9), *drawn, *range(moments - 40, moments, 3)]:
         assert interrupted(lambda: PUBLIC[kind](model, x), at) <= moments
         assert changes(before, left(model, x)) == [], at
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["as ever", "frozen by the caller"])
+def test_collector_is_left_as_it_was(frozen: bool) -> None:
+    model, x = nn.Linear(4, 1), torch.ones(2, 4)
+    if frozen:
+        gc.freeze()
+    before = gc.get_freeze_count()
+    try:
+        tct.estimate(model, x, loss=torch.sum, workspace=False)
+        with pytest.raises(tc.GraphError):
+            tct.estimate(model, x, workspace=False)
+        assert gc.get_freeze_count() == before
+    finally:
+        gc.unfreeze()
