@@ -384,6 +384,50 @@ def test_mask_of_transformers(device: str, padded: bool) -> None:
     assert predicted > measured if applied else abs(predicted - measured) <= 8
 
 
+class Filling(nn.Module):
+    """A model that decides by what it makes of the layout of an activation."""
+
+    def __init__(self, decide: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.decide, self.first, self.second = decide, nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        return (self.second(x) if self.decide(x) else x).square().sum()
+
+
+def written_to(x: Tensor) -> Tensor:
+    """Make zeros, and write what is not known to them."""
+    made = torch.zeros_like(x)
+    made += x
+    return made.sum() > 0
+
+
+@pytest.mark.parametrize(
+    "decide",
+    [
+        lambda x: torch.ones_like(x, dtype=torch.long).sum() == x.numel(),
+        lambda x: x.new_zeros(3).any() or x.new_full((2,), 5).max() > 4,
+        lambda x: torch.full_like(x, 2)[0, :3].tolist() == [2, 2, 2],
+    ],
+    ids=["ones_like", "new_zeros and new_full", "full_like"],
+)
+def test_constants_of_an_activations_layout_are_known(decide: Callable[[Tensor], Any]) -> None:
+    model, x = Filling(decide), torch.randn(16, 8)
+    measured, _ = tct.allocator_peak(lambda: model(x).backward())
+    assert tct.estimate(model, x).peak == measured
+
+
+@pytest.mark.parametrize(
+    "decide",
+    [written_to, lambda x: torch.empty_like(x).sum() > 0, lambda x: torch.rand_like(x).max() > 0],
+    ids=["written to", "empty_like", "rand_like"],
+)
+def test_constants_that_are_written_to_are_not_known(decide: Callable[[Tensor], Any]) -> None:
+    with pytest.raises(tc.GraphError, match=r"value of a tensor.*test_known_values\.py, line"):
+        tct.estimate(Filling(decide), torch.randn(16, 8))
+
+
 class Speech(nn.Module):
     """A model with the loss of connectionist temporal classification."""
 
