@@ -204,7 +204,7 @@ def test_no_workspace_runs_no_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(isolation.WORKER, "start", lambda: pytest.fail("a process is started"))
-    monkeypatch.setattr(isolation, "evaluate_requests", lambda requests: pytest.fail("kernels run"))
+    monkeypatch.setattr(isolation, "evaluate_requests", lambda *given: pytest.fail("kernels run"))
     code, out, _ = said(capsys, f"{model}:make", "--budget", "90 %", "--no-workspace", *more)
     assert code == 0
     assert out.endswith(

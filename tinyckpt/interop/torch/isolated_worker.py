@@ -189,17 +189,20 @@ def end() -> None:
 atexit.register(end)
 
 
-def evaluate_requests(requests: Sequence[dict[str, Any]]) -> list[Any]:
+def evaluate_requests(requests: Sequence[dict[str, Any]], wanted: dict[str, Any]) -> list[Any]:
     """Return the worker's reply to each request; a text for a request that failed or killed it.
 
     After ``MOST_CRASHES`` crashes the remaining requests have no reply.
+
+    Args:
+        requests: as ``workspace.request_of`` makes them.
+        wanted: the settings to evaluate them with.
 
     Raises:
         NoWorkerError: if no worker can be started.
     """
     with WORKER.lock:
-        wanted, deaths = settings(), 0
-        found: list[Any] = []
+        deaths, found = 0, list[Any]()
         timed = any(request["timed"] for request in requests)
         size, evaluations = (1, 1 + worker.REPEATS) if timed else (TOGETHER, 1)
         waiting = deque(requests[i : i + size] for i in range(0, len(requests), size))

@@ -227,7 +227,7 @@ def measure(calls: Mapping[Key, OperatorCall], timed: bool) -> dict[Key, Measure
     texts = {key: repr(request) for key, request in asked.items()}
     requests = {texts[key]: request for key, request in asked.items()}
     try:
-        seen = measurements_of(requests)
+        seen = measurements_of(requests, isolated_worker.settings())
     except isolated_worker.NoWorkerError as error:
         if timed:
             raise GraphError(
@@ -248,10 +248,11 @@ def measure(calls: Mapping[Key, OperatorCall], timed: bool) -> dict[Key, Measure
 def measure_ahead(calls: Sequence[OperatorCall]) -> None:
     """Measure operators meanwhile, in a thread: ``measure`` finds what is cached by then."""
     asked = [request_of(call, timed=False) for call in calls if not is_view(call)]
+    wanted = isolated_worker.settings()  # forward may change them while the thread runs
 
     def run() -> None:
         with suppress(isolated_worker.NoWorkerError):  # measure will say so
-            measurements_of({repr(request): request for request in asked})
+            measurements_of({repr(request): request for request in asked}, wanted)
 
     Thread(target=run, daemon=True).start()
 
@@ -282,13 +283,15 @@ def check_failures(
     )
 
 
-def measurements_of(requests: dict[str, dict[str, Any]]) -> dict[str, MeasuredOperator]:
-    """Return the measurement of each request, cached or new.
+def measurements_of(
+    requests: dict[str, dict[str, Any]], wanted: dict[str, Any]
+) -> dict[str, MeasuredOperator]:
+    """Return the measurement of each request under some settings, cached or new.
 
     Raises:
         NoWorkerError: if no process can be started for the new ones.
     """
-    settings = repr(isolated_worker.settings())
+    settings = repr(wanted)
     with isolated_worker.WORKER.lock:  # what another thread is measuring is cached after that
         missing = [
             key
@@ -296,7 +299,7 @@ def measurements_of(requests: dict[str, dict[str, Any]]) -> dict[str, MeasuredOp
             if not request["failure"] and (request["timed"] or settings + key not in KNOWN)
         ]
         if missing:
-            replies = isolated_worker.evaluate_requests([requests[key] for key in missing])
+            replies = isolated_worker.evaluate_requests([requests[key] for key in missing], wanted)
             for key, reply in zip(missing, replies, strict=False):
                 failed = isinstance(reply, str)
                 seen = MeasuredOperator(failure=reply) if failed else MeasuredOperator(*reply)
