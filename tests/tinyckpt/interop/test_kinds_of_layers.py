@@ -186,8 +186,9 @@ def test_trace_refuses_data_dependent_shapes(layer: type[nn.Module]) -> None:
     model = Loss(layer())
     with pytest.raises(tc.GraphError, match="does not depend on the values of its tensors"):
         tct.trace(model, torch.randn(SEQUENCE))
-    with pytest.raises(tc.GraphError, match="does not depend on the values of its tensors"):
-        tct.advise(model, torch.randn(SEQUENCE), budget=1.0)
+    if layer is Packed:  # of the other, advice knows the lengths
+        with pytest.raises(tc.GraphError, match="does not depend on the values of its tensors"):
+            tct.advise(model, torch.randn(SEQUENCE), budget=1.0)
 
 
 def check(model: nn.Module, args: tuple[Tensor, ...], decomposed: bool = False) -> None:

@@ -74,7 +74,7 @@ def plan_offload(
     >>> schedule.note
     'on the host: 15 values, 7.5 KiB'
     >>> tc.timed(schedule, tc.Link(bandwidth=512)).summary()  # doctest: +ELLIPSIS
-    'offload on chain:16: 33 evaluations, 0 stalled; ...'
+    'offload on chain:16: makespan 33 evaluations, 0 of them stalled; ...'
     """
     link = None if bandwidth is None else Link(bandwidth, latency, engines)
     if link is None and (latency != 0 or engines != MOST_ENGINES):

@@ -36,14 +36,6 @@ const LISTING = 10; // times what a change takes, at least: on a slow machine fr
 const SLIVER = 3; // times as many steps in another policy, from which one's own are a sliver of the axis
 const OBVIOUS = 4; // times what is usual, from which a peak's axis is broken unasked
 
-/** The horizontal axis at first: policies meet in progress if steps would leave too little of one.
- * @param {Model[]} models @param {Model} [open] @returns {Axis}
- */
-function firstAxis(models, open) {
-  const longest = Math.max(...models.map(({ count }) => count));
-  return open && open.count * SLIVER < longest && areComparable(models) ? "progress" : "step";
-}
-
 export class Player extends Playback {
   /** @param {any} data as unpacked */
   constructor(data) {
@@ -54,7 +46,9 @@ export class Player extends Playback {
     const { show, stop } = data.opening ?? { show: 0, stop: "peak" };
     this.stop = stop; // where it is at first
     this.opening = typeof show === "number" && this.models.length > 1 ? show : -1; // which one alone is open; -1 for all
-    this.align = firstAxis(this.models, this.models[this.opening]);
+    // Policies meet in progress where steps would leave too little of the open one.
+    const isShort = this.models.some(({ count }) => count > SLIVER * this.models[this.opening]?.count);
+    this.align = /** @type {Axis} */ (isShort && areComparable(this.models) ? "progress" : "step");
     this.differs = show === "difference"; // whether the first two are shown as their difference
     this.solo = this.opening;
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");
