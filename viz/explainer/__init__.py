@@ -110,8 +110,11 @@ def explainer(
 def footer_of(story: Story, command: str | None) -> str:
     """Return the last line of the end card."""
     count, noun = len(story.tiles), story.noun
-    size = f"{count} {noun}{'s' if count > 1 else ''}."
-    return f"{size} {command}" if command else f"{size} {what_of(story.traces[1])}, by tinyckpt"
+    size = f"{count} {noun}{'s' if count > 1 else ''}"
+    if command:
+        return f"{size}. {command}"
+    what = what_of(story.traces[1])  # of a chain, this is its size
+    return f"{what}, by tinyckpt" if what.endswith(size) else f"{what}, {size}, by tinyckpt"
 
 
 def delays_of(story: Story) -> list[int]:

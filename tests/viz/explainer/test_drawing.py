@@ -130,6 +130,19 @@ def test_end_card_has_room_for_the_words_of_offloading() -> None:
     assert "move to host memory" in [mark.text for mark in marks if isinstance(mark, Text)]
 
 
+@pytest.mark.parametrize(
+    ("name", "footer"),
+    [
+        ("chain of 16", "chain of 16 layers, by tinyckpt"),
+        ("chain of 400", "chain of 400 layers, 31 blocks, by tinyckpt"),
+        ("U-Net", "unet, 10 blocks, by tinyckpt"),
+    ],
+)
+def test_end_card_says_once_what_was_trained(name: str, footer: str, tmp_path: Path) -> None:
+    trace = tc.replay(tc.plan(GRAPHS[name](), "sqrt_n"))
+    assert footer in viz.explainer(trace, tmp_path / "card.svg", stop="card").read_text()
+
+
 def test_first_frame_says_what_each_row_does_and_bars_say_that_they_count_work(
     trace: tc.Trace,
 ) -> None:
