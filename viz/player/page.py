@@ -52,7 +52,8 @@ MARKS = (
     "edge", "gradient", "checkpoint", "dropped_forward", "dropped_backward", "not_yet_outline",
     "recomputed_edge", "in_both",
 )  # fmt: skip
-SPACED = re.compile(r"\s*([{};])\s*")  # white space of style sheets that says nothing
+# White space of style sheets that says nothing, and texts, in which it may.
+SPACED = re.compile(r"(\"[^\"]*\")|\s*([{};])\s*|(?<=[:,]) ")
 PACKAGES = ("player", "lab", "widget")  # packages of assets, whose names are unique
 FRAGMENTS = ("head", "transport", "unpack")  # of the template of each page
 WITHOUT_SCRIPTS = (
@@ -152,7 +153,7 @@ def filled(
     """
     parts = {"step_back": "Step back", "step": "Step"} | parts
     styled = "\n".join([font_faces(), theme_styles(), *(minified(asset(s)) for s in styles)])
-    parts["styles"] = SPACED.sub(r"\1", styled)
+    parts["styles"] = SPACED.sub(r"\1\2", styled).replace(";}", "}")
     parts["scripts"] = deflated(minified(script(scripts, left_out)).encode())
     parts |= {name: substituted(f"{name}.html", parts) for name in FRAGMENTS}
     return substituted(template, parts)
