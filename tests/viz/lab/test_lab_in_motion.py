@@ -9,20 +9,20 @@ from tests.viz.player.player_driver import until
 
 pytestmark = pytest.mark.browser
 MOST_LAYOUTS = 3  # of all frames together: nothing is measured while it is dragged or played
-# Lists, which change ten times a second, are not due.
+# Words and lists, which change ten times a second, are not due.
 DRAGS = """() => { const { points } = player.offers;
-    player.listed = performance.now() + 1e6;
+    player.saying.last = player.listing.last = performance.now() + 1e6;
     for (const point of points) { player.drag(point, false); player.present(); }
     return points.length; }"""
 PLAYS = """() => { player.seek(-1); player.playing = true;
-    player.listed = performance.now() + 1e6;
+    player.saying.last = player.listing.last = performance.now() + 1e6;
     for (let tick = 0; tick < 30; tick++) player.show(tick);
     return 30; }"""
 SLOW_LISTS = """slow => { player.table.show = () => {
         const begin = performance.now();
         while (performance.now() - begin < slow); };
-    player.list();
-    return player.seldom; }"""
+    player.listing.now();
+    return player.listing.pause; }"""
 DRAG = "at => player.drag(player.offers.points[at], false)"
 KEY = "at => player.offers.points[at].key"
 WAITS = "() => player.panels[0].ledger.layers.past === null"

@@ -161,6 +161,20 @@ def test_fast_pause_and_play_does_not_double_speed(tmp_path: Path, open_page: Op
     assert page.evaluate(shown, 3) <= 11
 
 
+def test_words_wait_while_it_plays_and_are_of_the_moment_when_it_rests(
+    tmp_path: Path, open_page: Open
+) -> None:
+    traces = traces_of("chain:16", ("sqrt_n",))
+    page = open_page(written(tmp_path, traces))
+    seek(page, 0)
+    page.evaluate("player.playing = true; player.saying.last = performance.now() + 1e6")
+    page.evaluate("for (let tick = 1; tick <= 40; tick++) player.show(tick)")
+    assert page.evaluate(COUNTERS) == expected_counters(traces, 0)
+    page.evaluate("player.pause()")
+    assert page.evaluate(COUNTERS) == expected_counters(traces, 40)
+    assert page.evaluate(LOOKS) == expected_looks(traces, 40)
+
+
 # Controls and keys ---------------------------------------------------------------------------
 
 

@@ -148,7 +148,8 @@ class Desk {
     if (page.player) {
       page.player.life?.abort(); // a desk has none
       page.player.playing = false;
-      for (const timer of [page.player.settling, page.player.waiting]) clearTimeout(timer);
+      clearTimeout(page.player.settling);
+      for (const due of [page.player.saying, page.player.listing]) due?.cancel();
     }
     if (isOther) history.replaceState(null, "", "#");
     fresh.dataset.theme = this.root.dataset.theme;

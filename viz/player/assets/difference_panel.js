@@ -161,8 +161,13 @@ export class DifferencePanel extends Panel {
     this.step = steps[0];
     this.showLedger();
     this.strip.show(this.step);
+    if (this.how.textContent !== this.howWords) this.how.textContent = this.howWords;
+  }
+
+  /** Write the counters, of both. */
+  count() {
     const { inNodes } = this.model;
-    const both = (text) => this.models.map((model, side) => text(model, steps[side])).join(" | ");
+    const both = (text) => this.models.map((model, side) => text(model, this.steps[side])).join(" | ");
     this.write(
       "step",
       both((_, step) => (step < 0 ? DASH : countText(step))),
@@ -179,11 +184,10 @@ export class DifferencePanel extends Panel {
       "peak",
       both((model, step) => (step < 0 ? "0" : shortLive(model.peaks[step], inNodes))),
     );
-    if (this.how.textContent !== this.howWords) this.how.textContent = this.howWords;
   }
 
   /** Write both captions, one line each. */
-  say() {
+  describe() {
     this.lines?.forEach((line, side) => {
       const texts = this.does(side).map((text) => `${SIDES[side]}: ${text}`);
       const shown = fitting(texts, this.captionSize, this.captionRoom);

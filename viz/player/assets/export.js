@@ -236,7 +236,10 @@ function saveLedger(frame, panel) {
 /** The present frame of some panels as SVG text. @param {Panel[]} panels */
 export function frameSvg(panels) {
   const frame = new Frame();
-  for (const panel of panels) frame.panel(panel);
+  for (const panel of panels) {
+    panel.say(); // while something plays, words are older than what is drawn
+    frame.panel(panel);
+  }
   frame.legend();
   const sheet = document.querySelector("style").textContent;
   return frame.finish(sheet.slice(0, sheet.indexOf("\n")));

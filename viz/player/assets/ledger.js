@@ -270,7 +270,7 @@ export class Ledger {
     const marked = this.hovered ?? this.selected;
     if (this.selected) this.outlined(this.selected, checkpoint);
     if (this.hovered && this.hovered !== this.selected) this.outlined(this.hovered, ink);
-    this.lights.draw(column);
+    this.lights.draw();
     if (marked) this.arrowsOf(marked);
     if (step < 0 || model.verbs[step] !== COMPUTE) return;
     const cell = this.cellOf[model.targets[step]];

@@ -72,8 +72,8 @@ export class LedgerLights {
     this.freed = freedBetween(ledger.model, since, ledger.panel.step, ledger.homeOf);
   }
 
-  /** Highlight inputs and freed values on bars. @param {number} column of the cursor */
-  draw(column) {
+  /** Highlight inputs and freed values on bars. */
+  draw() {
     const { ledger } = this;
     const { over, model, step, places } = ledger;
     const { ink, halo, background } = ledger.panel.colours;
@@ -89,17 +89,17 @@ export class LedgerLights {
       for (const { value, begin, end } of values.slice(0, MOST_LIT))
         over.ghost(...lane(value, begin, end), ink, background);
     }
-    this.place(column);
+    if (!ledger.scales.moving) this.place();
   }
 
-  /** Place byte counts next to freed nodes, and the pulse around the active node. @param {number} column */
-  place(column) {
+  /** Place byte counts next to freed nodes, and the pulse around the active node. */
+  place() {
     const { ledger } = this;
     const { ratio } = ledger.over;
     const { lively } = ledger.scales;
     const texts = this.texts();
     const [width, height] = [ledger.layers.past.width / ratio, ledger.window.high];
-    const x = column / ratio;
+    const x = ledger.now / ratio;
     let before = Number.NEGATIVE_INFINITY;
     this.ghosts.replaceChildren(
       ...texts.map(({ y, text }) => {

@@ -20,6 +20,7 @@ import { areComparable } from "./progress.js";
 import { coarse, offerRows } from "./rows.js";
 import { SCALES, breakOf } from "./scale.js";
 import { LedgerTable } from "./table.js";
+import { Throttle } from "./throttle.js";
 import { Tip } from "./tip.js";
 
 /**
@@ -30,9 +31,6 @@ import { Tip } from "./tip.js";
 
 const VIEWS = ["ledger", "graph"];
 const LIVELY = 6; // ticks a second up to which things pulse and pop: faster, nobody would see it
-const SELDOM = 100; // milliseconds between two changes of lists, while playing, at least
-const MOST_SELDOM = 1000; // milliseconds, at most, however long a change takes
-const LISTING = 10; // times what a change takes, at least: on a slow machine frames come first
 const SLIVER = 3; // times as many steps in another policy, from which one's own are a sliver of the axis
 const OBVIOUS = 4; // times what is usual, from which a peak's axis is broken unasked
 
@@ -52,10 +50,9 @@ export class Player extends Playback {
     this.differs = show === "difference"; // whether the first two are shown as their difference
     this.solo = this.opening;
     this.motion = matchMedia("(prefers-reduced-motion: reduce)");
-    this.listed = 0; // when lists changed last
-    this.seldom = SELDOM;
+    this.saying = new Throttle(() => this.writeWords());
+    this.listing = new Throttle(() => this.list());
     this.isReady = false; // whether all that is seen first has been drawn
-    this.waiting = null; // the timer of the next change
     this.isAnother = false; // whether a schedule is shown that nothing beside it is about
     /** @type {Scales} */
     this.scales = {
@@ -244,27 +241,24 @@ export class Player extends Playback {
   /** What stands beside the policies: words and lists seldom, while something moves. */
   beside() {
     if (!this.isAnother) this.navigation.show();
-    const wait = this.isMoving && this.isReady ? this.listed + this.seldom - performance.now() : 0;
-    if (wait <= 0) this.list();
-    else this.waiting ??= setTimeout(() => this.list(), wait); // another one in each frame would cost more than a list
+    for (const due of [this.saying, this.listing]) due.ask(this.isMoving && this.isReady);
   }
 
-  /** Words and lists, about the policy that was chosen last. */
+  /** Words, of all policies that are shown. */
+  writeWords() {
+    for (const panel of this.visible) panel.say();
+  }
+
+  /** Lists, about the policy that was chosen last. */
   list() {
     const { chosen, reading } = this;
-    const begin = performance.now();
-    clearTimeout(this.waiting);
-    this.waiting = null;
     if (this.isAnother) this.refit();
-    for (const panel of this.visible) panel.say();
     if (chosen.selected >= 0 || chosen.value >= 0) this.details.show(chosen, chosen.selected, chosen.value);
     this.read(this.models[reading.model?.id ?? 0]);
     if (this.scales.front !== "graph") {
       this.filling.show(chosen, chosen.step);
       this.table.show(chosen);
     }
-    this.listed = performance.now();
-    this.seldom = Math.min(MOST_SELDOM, Math.max(SELDOM, LISTING * (this.listed - begin)));
   }
 
   /** Show the ledger first, or the graph. @param {string} front */

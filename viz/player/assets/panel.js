@@ -294,10 +294,9 @@ export class Panel {
     }
     this.timeline.show(Math.min(tick, ticksOf(model, align) - 1));
     this.host?.show(step);
-    if (this.isGraph || !this.waits) this.count();
   }
 
-  /** Write the counters: out of sight as seldom as other words, while something moves. */
+  /** Write the counters. */
   count() {
     const { model, step } = this;
     const before = step < 0;
@@ -308,14 +307,13 @@ export class Panel {
     this.write("peak", liveText(before ? 0 : model.peaks[step], model.inNodes));
   }
 
-  /** Show the step in ledger and rail: out of sight not while something moves. */
+  /** Show the step in the ledger: out of sight not while something moves. */
   showLedger() {
-    const { ledger, rail, step, waits } = this;
+    const { ledger, step, waits } = this;
     if (!waits) this.wake();
     else ledger.layers.forget();
     ledger.plot.classList.toggle("waits", waits); // its canvases cost time in every frame
     ledger.show(step);
-    if (ledger.layers.past) rail.show(step);
   }
 
   get waits() {
@@ -332,10 +330,24 @@ export class Panel {
     rail.reveal(ledger.activeRow);
   }
 
-  /** Write what happens: in fewer letters where there is less room, and then whole as a tip. */
+  /** Write what is there and what happens. While something moves, this is seldom: words cost a layout. */
   say() {
     if (this.headed !== this.model) this.heading();
     this.count();
+    if (!this.isGraph) this.sayLedger();
+    this.describe();
+  }
+
+  /** Write what is in ledger and strip, where they are seen. */
+  sayLedger() {
+    this.strip.count();
+    if (!this.ledger.layers.past) return;
+    if (this.scales.moving) this.ledger.lights.place();
+    this.rail.show(this.step);
+  }
+
+  /** Write what happens: in fewer letters where there is less room, and then whole as a tip. */
+  describe() {
     const texts = this.events.captions(captionsOf(this.model, this.step));
     const shown = fitting(texts, this.captionSize, this.captionRoom);
     setText(this.caption, shown);

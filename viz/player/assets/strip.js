@@ -275,7 +275,11 @@ export class Strip {
     this.over.clear();
     if (this.value >= 0) this.mark();
     this.over.cursor(column, 0, this.panel.colours.ink);
-    setText(this.number, this.numberText(step));
+  }
+
+  /** Write the number of the moment. */
+  count() {
+    setText(this.number, this.numberText(this.step));
   }
 
   /** Live memory after a step, and its change. @param {number} step */
