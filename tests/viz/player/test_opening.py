@@ -70,6 +70,22 @@ def test_two_policies_open_as_their_difference(tmp_path: Path, open_page: Open) 
     assert opened(open_page, tmp_path, BOTH, view="graph").locator(".graph").count() == 2
 
 
+def test_difference_opens_at_the_peak_that_sets_the_two_further_apart(
+    tmp_path: Path, open_page: Open
+) -> None:
+    traces = traces_of("residual:4x32", BOTH)
+    page = opened(open_page, tmp_path, BOTH, "residual:4x32")
+    a, b = page.evaluate("player.difference.steps")
+    assert a == traces[0].peak_step
+    assert page.evaluate(WORDS).startswith("A: Memory is fullest")
+    assert page.locator("#filling-list .bar").count() > 0
+    page.keyboard.press("p")
+    steps = page.evaluate("player.difference.steps")
+    assert steps[1] == traces[1].peak_step
+    live = [trace.live_bytes for trace in traces]
+    assert live[0][a] - live[1][b] > abs(live[0][steps[0]] - live[1][steps[1]])
+
+
 def test_illegal_openings_are_refused() -> None:
     traces = traces_of("chain:4", BOTH)
     with pytest.raises(tc.OptionError, match="known are start, peak, first recomputation, end"):

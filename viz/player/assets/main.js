@@ -150,11 +150,19 @@ export class Player extends Playback {
     if (!this.controls.follow()) this.toStop();
   }
 
-  /** Go to the page's own stop, of the policy that it is about. */
+  /** Go to the page's own stop, of the policy that it is about; of two, to the peak that sets them further apart. */
   toStop() {
-    const model = this.visible[0].models?.[1] ?? this.visible[0].model;
-    const own = stopsOf([model], [model.title], (_, step) => this.tickOf(model, step));
-    this.show((own.find(({ name }) => name.split(", ").includes(this.stop)) ?? own[0]).tick);
+    const { models } = this.visible[0];
+    const apart = ({ tick }) => {
+      const [one, other = 0] = models.map((model) => model.live[stepOfTick(model, tick, this.align)] ?? 0);
+      return Math.abs(one - other);
+    };
+    const found = models.map((model) => {
+      const own = stopsOf([model], [model.title], (_, step) => this.tickOf(model, step));
+      return own.find(({ name }) => name.split(", ").includes(this.stop)) ?? own[0];
+    });
+    const isFirst = this.stop === "peak" && apart(found[0]) > apart(found.at(-1));
+    this.show((isFirst ? found[0] : found.at(-1)).tick);
   }
 
   /** Show another schedule of the same graph in the first one's place.
@@ -392,10 +400,11 @@ export class Player extends Playback {
     return known !== undefined;
   }
 
-  /** Go to the peak of the first policy that is open; from a peak, to that of the next. */
+  /** Go to the peak of the first policy that is open, or compared; from a peak, to that of the next. */
   toPeak() {
     // Each once: from a peak that two policies share, the way leads on to a third.
-    const ticks = [...this.visible, ...this.rows].map(({ model }) => tickOfStep(model, model.peakStep, this.align));
+    const models = [...this.visible, ...this.rows].flatMap((panel) => panel.models);
+    const ticks = models.map((model) => tickOfStep(model, model.peakStep, this.align));
     const peaks = [...new Set(ticks)];
     this.seek(peaks[(peaks.indexOf(this.tick) + 1) % peaks.length]);
   }
