@@ -1,10 +1,16 @@
-"""Pareto front of block options: no dominated option, minimum of each memory kept, size capped."""
+"""Pareto fronts of block options and of saved sets: what is dominated, what is kept, sizes."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import examples
-from tinyckpt.planner.chain_dp.block_options import MAX_BLOCK_OPTIONS, BlockOption, pareto_front
+from tinyckpt.planner.chain_dp.block_options import (
+    MAX_BLOCK_OPTIONS,
+    BlockOption,
+    pareto_front,
+    pareto_layers,
+)
+from tinyckpt.planner.chain_dp.min_cut import SavedSet
 
 SIZES = st.tuples(*[st.integers(0, 999)] * 4)
 
@@ -45,3 +51,32 @@ def test_pareto_front_has_no_dominated_option_and_each_minimum(
         assert not any(is_better(other, option) for other in options)
     for respect in range(4):
         assert min(takes(option)[respect] for option in kept) == min(o[respect] for o in drawn)
+
+
+@settings(max_examples=examples(60))
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=40), st.integers(1, 4))
+def test_pareto_layers_are_what_fewer_choices_than_layers_dominate_in_turn(
+    drawn: list[tuple[int, int]], count: int
+) -> None:
+    choices = [
+        SavedSet(frozenset({place}), memory, cost) for place, (memory, cost) in enumerate(drawn)
+    ]
+    left, expected = list(choices), []
+    for _ in range(count):
+        front = [
+            one
+            for place, one in enumerate(left)
+            if not any(
+                (other.memory, other.cost) != (one.memory, one.cost)
+                and other.memory <= one.memory
+                and other.cost <= one.cost
+                for other in left
+            )
+            # Of equal ones the first.
+            and all((o.memory, o.cost) != (one.memory, one.cost) for o in left[:place])
+        ]
+        left = [one for one in left if one not in front]
+        expected += front
+    assert sorted(pareto_layers(choices, count), key=choices.index) == sorted(
+        expected, key=choices.index
+    )
