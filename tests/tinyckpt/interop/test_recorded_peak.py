@@ -106,7 +106,8 @@ def test_view_that_is_written_to_is_never_predicted_below(
 
 FACTORS, TABLE = torch.rand(10), torch.rand(400, 10)
 ROWS, PLACES = torch.randint(0, 400, (900,)), torch.randint(0, 10, (400, 10))
-# Their derivatives put gradients into zeros, in place; or sum what they have made themselves.
+# Their derivatives put gradients into zeros, in place; sum what they have made themselves; or are
+# other programs on tensors of a subclass, as FakeTensors are.
 DERIVATIVES: dict[str, Callable[[Tensor], Tensor]] = {
     "index_select": lambda h: h.index_select(0, ROWS),
     "index": lambda h: h[ROWS],
@@ -122,6 +123,19 @@ DERIVATIVES: dict[str, Callable[[Tensor], Tensor]] = {
     "max of all": lambda h: h.max(),
     "min of all": lambda h: h / h.min(),
     "median of all": lambda h: h.median(),
+    "prod": lambda h: h.prod(1),
+    "prod of all": lambda h: h.prod(),
+    "cumprod": lambda h: h.cumprod(1),
+    "householder_product": lambda h: torch.linalg.householder_product(h, h[0]),
+    "ormqr": lambda h: torch.ormqr(h, h[0], h),
+    "clamp by tensors": lambda h: h.clamp(-h.exp(), h.exp()),
+    "masked_fill by a tensor": lambda h: h.masked_fill(PLACES > 4, h.mean()),
+    "cross entropy of probabilities": lambda h: (
+        -nn.functional.binary_cross_entropy(h.sigmoid(), h.exp().tanh(), reduction="none")
+    ),
+    "cross entropy of targets with gradients": lambda h: (
+        -nn.functional.binary_cross_entropy_with_logits(h, h.exp(), reduction="none")
+    ),
     "cross entropy of two classes": lambda h: (
         -nn.functional.binary_cross_entropy_with_logits(h, h.detach(), reduction="none")
     ),
@@ -139,6 +153,16 @@ def test_derivative_allocates_what_it_does_on_tensors_with_data(
 ) -> None:
     x = torch.randn(400, 10, requires_grad=True)
     assert abs(misses(Step(lambda h: function(h.sin()).sin().square().mean()), x)) <= ONE
+
+
+def test_derivative_that_reads_zeros_says_that_it_may_take_more() -> None:
+    x = torch.randn(400, 10, requires_grad=True)
+    step = Step(lambda h: h.relu().prod(1).sum() + h.cumprod(1).sum())
+    assert misses(step, x) < 0
+    found = tct.estimate(step, x), tct.advise(step, x, budget="1 MiB")
+    said = "The derivative of cumprod and prod takes more where a factor is 0."
+    assert [each.caveat for each in found] == [said, said]
+    assert tct.estimate(Step(lambda h: h.exp().sum()), x).caveat == ""
 
 
 # Tensors that are no argument and not the model's.

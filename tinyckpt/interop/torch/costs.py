@@ -20,12 +20,17 @@ ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 
 
 class OperatorCall(NamedTuple):
-    """An evaluation of an operator; its tensors have layouts, and no data."""
+    """An evaluation of an operator, or of its derivative; its tensors have layouts, and no data.
+
+    Attributes:
+        by: which of the tensors that it is called with to differentiate by; none: to evaluate it.
+    """
 
     operator: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Any
+    by: tuple[int, ...] = ()
 
 
 def call_of(values: Values, node: fx.Node) -> OperatorCall:

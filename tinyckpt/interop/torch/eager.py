@@ -47,12 +47,14 @@ from tinyckpt.interop.torch.capture import (
     has_scalar_operand,
     is_mutable,
     is_view,
+    kind_of,
     meta_on_cpu,
     next_node_number,
     returns_operands,
     saved_by,
     storage_of,
 )
+from tinyckpt.interop.torch.costs import OperatorCall
 from tinyckpt.interop.torch.cuda_functions import AUTOCAST_OF_CUDA, functions_of_cuda
 from tinyckpt.interop.torch.infer_shapes import infer, stand_in
 from tinyckpt.interop.torch.known_values import KnownValues, true_elements, with_count
@@ -70,21 +72,28 @@ from tinyckpt.interop.torch.workspace import DistinctOperators
 AUTOGRAD = str(Path(torch.autograd.__file__).parent)
 # What PyTorch wraps a dispatch mode's method in: files and folders.
 WRAPPERS = tuple(str(Path(torch.__file__).with_name(name)) for name in ("_compile.py", "_dynamo"))
+aten = torch.ops.aten
 SCATTERS = {
-    torch.ops.aten.index_add.default, torch.ops.aten.scatter_add.default,
-    torch.ops.aten.scatter.src, torch.ops.aten.scatter.value, torch.ops.aten.index_put.default,
-    torch.ops.aten.masked_scatter.default, torch.ops.aten.put.default,
+    aten.index_add.default, aten.scatter_add.default, aten.scatter.src, aten.scatter.value,
+    aten.index_put.default, aten.masked_scatter.default, aten.put.default,
 }  # fmt: skip
-# Derivatives that write to what they have made themselves, unless a tensor is of a subclass.
+# Operators whose derivatives are other programs if a tensor is of a subclass, as FakeTensors are:
+# else they read values, to do without what only zeros need, or write to what they have made.
+# They are measured, as kernels are.
+DIFFERENTIATED = {
+    aten.prod.default, aten.prod.dim_int, aten.cumprod.default, aten.clamp.Tensor,
+    aten.max.default, aten.min.default, aten.median.default, aten.nanmedian.default,
+    aten.masked_fill.Tensor, aten.linalg_householder_product.default, aten.ormqr.default,
+    aten.binary_cross_entropy.default, aten.binary_cross_entropy_with_logits.default,
+}  # fmt: skip
+DIVIDED = {"prod", "cumprod"}  # by factors: the quick program
+# The same where nothing is measured, as for a CUDA device: what they write to.
 IN_PLACE = {
     "BinaryCrossEntropyWithLogitsBackward0": {
-        torch.ops.aten.add.Tensor, torch.ops.aten.sub.Tensor, torch.ops.aten.mul.Tensor,
+        aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor,
     },
 }  # fmt: skip
-# Derivatives of the maximum, minimum or median of all elements. On a CPU they fill zeros by one
-# mask; of a subclass they make two more masks, and multiply.
-BY_MASK = ("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0")
-READS_FACTOR = {torch.ops.aten.mul_.Tensor, torch.ops.aten.div_.Tensor}  # their derivatives do
+READS_FACTOR = {aten.mul_.Tensor, aten.div_.Tensor}  # their derivatives do
 MANY = 20_000  # events of a forward pass, a minute of recording or more
 NEVER = 2**62  # sentinel: an event number after all others
 
@@ -162,6 +171,7 @@ class Recording:
         gradients: bytes of the gradient of each parameter that has one, by name.
         operators: the operator of each event that evaluates one.
         drawn: random numbers that forward drew, and that other steps may take more for.
+        divided: operators whose derivatives divide by factors, and take more where one is 0.
     """
 
     flops: list[int] = field(default_factory=list)
@@ -182,13 +192,19 @@ class Recording:
     gradients: dict[str, int] = field(default_factory=dict)
     operators: dict[int, Any] = field(default_factory=dict)
     drawn: tuple[str, ...] = ()
+    divided: tuple[str, ...] = ()
 
     @property
     def caveat(self) -> str:
         """Why other steps may take more; empty if they take the same."""
-        if not self.drawn:
-            return ""
-        return f"Forward draws {' and '.join(self.drawn)}; steps that draw others may take more."
+        found = []
+        if self.drawn:
+            drawn = " and ".join(self.drawn)
+            found.append(f"Forward draws {drawn}; steps that draw others may take more.")
+        if self.divided:
+            divided = " and ".join(self.divided)
+            found.append(f"The derivative of {divided} takes more where a factor is 0.")
+        return " ".join(found)
 
 
 def record(
@@ -313,9 +329,10 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         numbers: tensors that autograd itself makes of Python numbers, as storages.
         scaled: the last operator, if it was called with a tensor and a Python number.
         sums: indices in ``made`` of a gradient and of what the engine makes of it in place.
-        filled: first event of each derivative that fills a gradient by a mask; indices in ``made``
-            of the mask and of the gradient.
-        node, began: of the derivative that the engine evaluates, and its first event.
+        node: the derivative that the engine evaluates.
+        began: the first event of each derivative.
+        differentiated: by number of its node, an operator whose derivative is to be measured.
+        derivatives: these, each with its first event.
         live: index in ``made`` of each live storage, by its id; sources are not in it.
         owners: the module of each event, if asked for.
     """
@@ -336,9 +353,10 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         self.scaled: Any = None
         self.numbers: list[Storage] = []
         self.sums: list[tuple[int, int]] = []
-        self.filled: list[tuple[int, int, int]] = []
         self.node: tuple[str, int] | None = None
-        self.began = 0
+        self.began: list[int] = [0]
+        self.differentiated: dict[int, OperatorCall] = {}
+        self.derivatives: list[tuple[int, OperatorCall]] = []
         self.owners: EventOwners | None = None
 
     def step(
@@ -407,24 +425,31 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
 
     def finished(self) -> Recording:
         """Return the recording; the last operators are measured now."""
-        workspace, flops, outputs = self.operators.measured(self.clock)
+        # A derivative ends where the next one begins, or the engine adds what it has made.
+        others = {*self.began, *(self.made[total].born for _, total in self.sums), self.clock}
+        derivatives = [
+            (began, next(now for now in range(began, self.clock) if now + 1 in others), call)
+            for began, call in self.derivatives
+        ]
+        workspace, flops, outputs, whole = self.operators.measured(self.clock, derivatives)
         for storage in self.made:
             # Some kernels allocate a storage larger than the result, and do not shrink it.
             sizes = outputs.get(storage.born, ())
             storage.nbytes = max([storage.nbytes, *sizes[storage.place : storage.place + 1]])
+        for began, last, _ in whole:
+            for storage in self.made:
+                if began <= storage.born <= last and storage.died <= last:
+                    storage.nbytes = 0  # part of the workspace
+                elif began <= storage.born <= last:
+                    storage.born = began
         for first, total in self.sums:
             if self.made[first].died == self.made[total].born:  # the sum takes its place
                 self.made[total].born += 1
-        for began, mask, gradient in self.filled:
-            kept = self.made[mask]
-            self.made[gradient].born = kept.born
-            for other in self.made[:gradient]:
-                if began <= other.born and other.nbytes == kept.nbytes and other is not kept:
-                    other.nbytes = 0
         if self.cuda:
             for storage in self.made:
                 storage.nbytes = rounded(storage.nbytes)
         found = self.recording
+        found.divided = tuple(sorted({kind_of(c.operator) for *_, c in whole} & DIVIDED))
         found.flops, found.workspace, found.on_cpu = flops, workspace, self.on_cpu
         found.storages = [*self.made, *self.numbers]
         found.owners = self.owners.names if self.owners else []
@@ -449,7 +474,10 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             return infer(self.mode, func, args, kwargs)
         now = self.tick()
         if self.recording.forward and (node := evaluated_node()) != self.node:
-            self.node, self.began = node, now
+            self.node = node
+            self.began.append(now)
+            if node is not None and (call := self.differentiated.get(node[1])):
+                self.derivatives.append((now, call))
         inputs = tree_leaves((args, kwargs))
         before = {found[0] for x in inputs if (found := storage_of(x))}
         result = infer(self.mode, func, args, kwargs)
@@ -471,10 +499,13 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             or self.is_written_gradient(func, args)
         ):
             self.sums.append((self.live[address_of(args[0])], last))
-        if new and func is torch.ops.aten.mul.Tensor and self.derivative in BY_MASK and self.on_cpu:
-            self.filled.append((self.began, self.live[address_of(args[0])], last))
         if new or mutable:
-            self.operators.note(now, func, args, kwargs, result)
+            self.operators.events[now] = self.operators.call(func, args, kwargs, result)
+        if func in DIFFERENTIATED and self.operators.measuring and torch.is_grad_enabled():
+            given = enumerate(tensor_leaves((args, kwargs)))
+            by = tuple(place for place, x in given if x.requires_grad)
+            call = self.operators.call(func, args, kwargs, result, by)
+            self.differentiated[next_node_number() - 1] = call
         # Without grad mode it has no autograd node of its own.
         scaled = has_scalar_operand(func, args) and torch.is_grad_enabled()
         self.scaled = (func, args, weakref.ref(result), now) if scaled else None
@@ -493,7 +524,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         """
         return (
             self.recording.forward > 0
-            and func is torch.ops.aten.add.Tensor
+            and func is aten.add.Tensor
             and not self.is_within_derivative(args)
             and called_by_engine()
             and self.number(args[0]) is not None
@@ -510,7 +541,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         node = current_node()
         wanted = [] if node is None else [each for each in node.next_functions if each[0]]
         born = [self.made[n].born for x in args[:2] if (n := self.number(x)) is not None]
-        return len(born) == 2 and min(born) >= self.began and len(set(wanted)) == len(wanted)
+        return len(born) == 2 and min(born) >= self.began[-1] and len(set(wanted)) == len(wanted)
 
     def is_scattered_gradient(self, func: Any, args: Any) -> bool:
         """Whether the engine, through this mode, puts a gradient into zeros that it has just made.
@@ -532,7 +563,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
         Some do so in place, unless a tensor is of a subclass.
         """
         number = self.number(args[0]) if func in IN_PLACE.get(self.derivative, ()) else None
-        return number is not None and self.made[number].born >= self.began and called_by_engine()
+        is_own = number is not None and self.made[number].born >= self.began[-1]
+        return is_own and not self.operators.measuring and called_by_engine()
 
     def tick(self) -> int:
         """Count an event; return its number."""

@@ -135,7 +135,7 @@ def measured(request: dict[str, Any], mark: str) -> tuple[int | None, tuple[int,
 
 
 def prepared(request: dict[str, Any]) -> Callable[[], Any]:
-    """Make the operands of an operator; return what evaluates it."""
+    """Make the operands of an operator; return what evaluates it, or its derivative."""
     target = operator_of(request["operator"], request["modules"])
     args = mapped(tensor_of_layout, request["args"])
     kwargs = {name: mapped(tensor_of_layout, value) for name, value in request["kwargs"].items()}
@@ -144,6 +144,13 @@ def prepared(request: dict[str, Any]) -> Callable[[], Any]:
         name, given, handed_on = request["forward"]
         results = operator_of(name)(*mapped(tensor_of_layout, given))
         args = [results[handed_on[i]] if i in handed_on else x for i, x in enumerate(args)]
+    if request["by"]:
+        given = [x for x in leaves([args, [*kwargs.values()]]) if isinstance(x, torch.Tensor)]
+        operands = [given[place].requires_grad_() for place in request["by"]]
+        made = [x for x in leaves(target(*args, **kwargs)) if x.requires_grad]
+        ones = [torch.ones_like(x) for x in made]
+        # Saved tensors, which are no part of it, would be freed.
+        return partial(torch.autograd.grad, made, operands, ones, retain_graph=True)
     return lambda: target(*args, **kwargs)
 
 
@@ -195,9 +202,10 @@ def operator_of(name: str, modules: Sequence[str] = ()) -> Any:
 
 
 def tensor_of_layout(value: Any) -> Any:
-    """Return a tensor of a layout: uniform random numbers or zeros; any other value unchanged.
+    """Return a tensor of a layout: random numbers, or zeros; any other value unchanged.
 
-    Random numbers repeat after ``DRAWN``. Zeros are legal as indices, and as masks.
+    Random numbers are uniform in (0, 1], and repeat after ``DRAWN``. Zeros are legal as indices,
+    and as masks.
     """
     if not isinstance(value, dict):
         return value
@@ -206,7 +214,7 @@ def tensor_of_layout(value: Any) -> Any:
     size = offset + last + 1 if all(shape) else 0
     dtype, device = value["dtype"], value["device"]
     if dtype.is_floating_point:  # to draw every number would take longer than most kernels
-        drawn = torch.rand(min(size, DRAWN), device=device).to(dtype)
+        drawn = (1 - torch.rand(min(size, DRAWN), device=device)).to(dtype)
         made = drawn.repeat(-(-size // DRAWN))[:size]
     else:
         made = torch.zeros(size, dtype=dtype, device=device)

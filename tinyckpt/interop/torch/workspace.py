@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -38,6 +38,7 @@ from tinyckpt.interop.torch.known_values import true_elements
 from tinyckpt.interop.torch.pytrees import map_tensors, tensor_leaves, tree_leaves, tree_map
 from tinyckpt.interop.torch.worker import allocated, mapped
 
+Derivative: TypeAlias = tuple[int, int, OperatorCall]  # with its first and its last event
 KEPT = 4_000  # distinct operators whose measurements are cached, 2 kB each
 NAMED = 6  # the most operators that a warning names
 Key = TypeVar("Key", bound=Hashable)
@@ -180,18 +181,28 @@ class DistinctOperators:
         self.calls: dict[Any, OperatorCall] = {}
         self.events: dict[int, OperatorCall] = {}
 
-    def note(self, now: int, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """Record an event that evaluates an operator."""
-        key = func, repr(tree_map(layout, (args, kwargs)))
+    def call(
+        self, func: Any, args: Any, kwargs: Any, result: Any, by: tuple[int, ...] = ()
+    ) -> OperatorCall:
+        """Return an evaluation of an operator or of its derivative: one that is equal, if any."""
+        key = func, by, repr(tree_map(layout, (args, kwargs)))
         if key not in self.calls:
-            call = map_tensors(self.stand_in, (args, kwargs, result))
-            self.calls[key] = OperatorCall(func, *call)
+            args, kwargs, result = map_tensors(self.stand_in, (args, kwargs, result))
+            self.calls[key] = OperatorCall(func, args, kwargs, result, by)
             if self.measuring and len(self.calls) % isolated_worker.TOGETHER == 0:
                 measure_ahead([*self.calls.values()][-isolated_worker.TOGETHER :])
-        self.events[now] = self.calls[key]
+        return self.calls[key]
 
-    def measured(self, events: int) -> tuple[list[int], list[int], dict[int, tuple[int, ...]]]:
-        """Return workspace and FLOPs of every event, and the storage sizes of measured results."""
+    def measured(
+        self, events: int, derivatives: Sequence[Derivative]
+    ) -> tuple[list[int], list[int], dict[int, tuple[int, ...]], list[Derivative]]:
+        """Return workspace and FLOPs of every event, and the storage sizes of measured results.
+
+        Args:
+            events: their number.
+            derivatives: to be measured as a whole, with all their workspace in their first event;
+                those that could be are returned.
+        """
         calls = {id(call): call for call in self.calls.values()}
         found = dict.fromkeys(calls, UNMEASURED)
         if self.measuring:
@@ -201,7 +212,10 @@ class DistinctOperators:
         for event, call in self.events.items():
             workspace[event], flops[event] = found[id(call)].workspace, counted[id(call)]
         outputs = {event: found[id(call)].outputs for event, call in self.events.items()}
-        return workspace, flops, outputs
+        whole = [each for each in derivatives if found[id(each[2])].outputs]
+        for first, last, call in whole:
+            workspace[first : last + 1] = [found[id(call)].workspace, *[0] * (last - first)]
+        return workspace, flops, outputs, whole
 
 
 # Operators in isolation --------------------------------------------------------------------------
@@ -265,7 +279,12 @@ def check_failures(
     Raises:
         GraphError: instead, if one of them was to be timed.
     """
-    failed = {kind_of(calls[key].operator): key for key, seen in found.items() if seen.failure}
+    # Of a derivative the operators are known, as recorded.
+    failed = {
+        kind_of(calls[key].operator): key
+        for key, seen in found.items()
+        if seen.failure and not calls[key].by
+    }
     if not failed:
         return
     if timed:
@@ -343,6 +362,7 @@ def request_of(call: OperatorCall, timed: bool) -> dict[str, Any]:
         "device": max((str(x.device) for x in tensors), default="cpu"),  # a GPU's, if there is one
         "timed": timed,
         "failure": failure,
+        "by": call.by,
     }
 
 
