@@ -182,6 +182,12 @@ def test_tensor_from_outside_the_model_is_not_allocated_by_a_step(
     assert abs(misses(Step(lambda h: function(h.sin()).sin().square().mean()), x)) <= ONE
 
 
+def test_tensor_that_forward_makes_of_numbers_is_allocated() -> None:
+    x = torch.randn(40, 10, requires_grad=True)
+    numbers = list(range(10)) * 50
+    assert misses(Step(lambda h: h[:, torch.tensor(numbers)].sin().mean()), x) == 0
+
+
 class Graph(nn.Module):
     """A layer of a graph network: edges from a vertex to itself are left out, by a mask."""
 

@@ -485,9 +485,10 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             result = map_tensors(contiguous, result)
         mutable = is_mutable(func)
         new = False
-        # FakeTensorMode makes a storage for a tensor from outside the model; a view is in that.
+        # FakeTensorMode makes a storage for a tensor from outside the model; a view is in that. What
+        # torch.tensor makes of numbers is the step's own.
         is_foreign = any(isinstance(x, torch.Tensor) and type(x) is not FakeTensor for x in inputs)
-        outside = is_foreign and returns_operands(func)
+        outside = is_foreign and returns_operands(func) and func is not aten.lift_fresh.default
         for place, value in enumerate(tree_leaves(result)):
             if (found := storage_of(value)) and found[0] not in before and not outside:
                 self.register(value, place, now)
