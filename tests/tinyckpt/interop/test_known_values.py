@@ -291,6 +291,42 @@ def test_failing_check_of_a_distribution_is_refused() -> None:
         tct.estimate(model, x, torch.ones(2, 4, dtype=torch.int64), workspace=False)
 
 
+# Functions of PyTorch that read values of their arguments, in Python or in C++, to check them.
+CHECKED: dict[str, Callable[[Tensor], Tensor]] = {
+    "any": lambda h: nn.functional.gaussian_nll_loss(h, h.sin(), h.exp()),
+    "all": lambda h: (
+        -torch.distributions.MultivariateNormal(h[0], h.T @ h, validate_args=True).log_prob(h).sum()
+    ),
+    "in C++": lambda h: torch.cov(h.T).sum(),
+    "of a window": lambda h: torch.istft(
+        torch.stft(h.flatten(), 32, window=WINDOW, return_complex=True), 32, window=WINDOW
+    ).sum(),
+}
+WINDOW = torch.hann_window(32)
+
+
+@pytest.mark.parametrize("function", CHECKED.values(), ids=CHECKED)
+def test_checks_of_arguments_by_pytorch_pass(function: Callable[[Tensor], Tensor]) -> None:
+    class Checking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return function(self.layers(x))
+
+    model, x = Checking(), torch.randn(64, 16)
+    found = tct.advise(model, x, budget=1.0)
+    measured, _ = tct.allocator_peak(lambda: model(x).backward())
+    assert found.plain_peak == measured
+
+
+def test_forward_that_decides_by_all_or_any_of_unknown_values_is_refused() -> None:
+    for asks in (lambda mask: (mask > 0).all(), lambda mask: torch.any(mask < 0)):
+        with pytest.raises(tc.GraphError, match="does not depend on the values of its tensors"):
+            tct.estimate(Reader(asks), torch.randn(64, 16), torch.ones(2, 4), workspace=False)
+
+
 def random_program(draw: random.Random, length: int) -> list[tuple[Any, ...]]:
     """Return random calls on a list of integer tensors: name, operands, where the result goes."""
     names = (

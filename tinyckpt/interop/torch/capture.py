@@ -75,6 +75,7 @@ CTC_LOSS = torch.ops.aten._ctc_loss.default
 CTC_LOSS_BACKWARD = torch.ops.aten._ctc_loss_backward.default
 FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention
 EFFICIENT_ATTENTION = torch.ops.aten._scaled_dot_product_efficient_attention
+ITEM = torch.ops.aten._local_scalar_dense.default
 SYMBOLIC = "has a shape that depends on the values of tensors; expected static shapes"
 COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")  # namespaces
 

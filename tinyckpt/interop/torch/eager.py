@@ -56,7 +56,7 @@ from tinyckpt.interop.torch.capture import (
 )
 from tinyckpt.interop.torch.costs import OperatorCall
 from tinyckpt.interop.torch.cuda_functions import AUTOCAST_OF_CUDA, functions_of_cuda
-from tinyckpt.interop.torch.infer_shapes import infer, stand_in
+from tinyckpt.interop.torch.infer_shapes import WRAPPERS, infer, stand_in
 from tinyckpt.interop.torch.known_values import KnownValues, true_elements, with_count
 from tinyckpt.interop.torch.python_state import random_states, tensors_in
 from tinyckpt.interop.torch.pytrees import map_tensors, tensor_leaves, tree_leaves
@@ -70,8 +70,6 @@ from tinyckpt.interop.torch.validate_model import (
 from tinyckpt.interop.torch.workspace import DistinctOperators
 
 AUTOGRAD = str(Path(torch.autograd.__file__).parent)
-# What PyTorch wraps a dispatch mode's method in: files and folders.
-WRAPPERS = tuple(str(Path(torch.__file__).with_name(name)) for name in ("_compile.py", "_dynamo"))
 aten = torch.ops.aten
 SCATTERS = {
     aten.index_add.default, aten.scatter_add.default, aten.scatter.src, aten.scatter.value,
@@ -485,8 +483,8 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
             result = map_tensors(contiguous, result)
         mutable = is_mutable(func)
         new = False
-        # FakeTensorMode makes a storage for a tensor from outside the model; a view is in that. What
-        # torch.tensor makes of numbers is the step's own.
+        # FakeTensorMode makes a storage for a tensor from outside the model; a view is in that.
+        # What torch.tensor makes of numbers is the step's own.
         is_foreign = any(isinstance(x, torch.Tensor) and type(x) is not FakeTensor for x in inputs)
         outside = is_foreign and returns_operands(func) and func is not aten.lift_fresh.default
         for place, value in enumerate(tree_leaves(result)):

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cache
+from inspect import currentframe
+from pathlib import Path
 from types import NoneType
 from typing import Any
 
@@ -22,6 +24,7 @@ from tinyckpt.interop.torch.capture import (
     CTC_LOSS,
     CTC_LOSS_BACKWARD,
     FAKE_IMPLEMENTATIONS,
+    ITEM,
     UNSAFE_VIEW,
     FakeTensor,
     address_of,
@@ -50,12 +53,32 @@ RELATIVE = {aten.alias, aten.detach, aten.expand, aten.permute, aten.select, ate
             aten.unsqueeze, aten.view, UNSAFE_VIEW}  # fmt: skip
 # Operators whose meta kernel knows their shapes, though they are marked as dependent on data.
 INDEPENDENT = {CTC_LOSS}
+# Reads of a tensor's value, and what is read of a check that passes.
+READS = {ITEM, aten.equal.default}
+PASSED = {aten.all: True, aten.ge: True, aten.any: False, aten.lt: False, aten.le: False}
+PASSES = "tinyckpt_passes"  # attribute of a FakeTensor: what is read of it, if it is such a check
+PYTORCH, HERE = (str(Path(file).parent) for file in (torch.__file__, __file__))
+# What PyTorch wraps a dispatch mode's method in: files and folders.
+WRAPPERS = tuple(str(Path(PYTORCH, name)) for name in ("_compile.py", "_dynamo"))
 MOST_KNOWN = 1 << 15  # entries, some 50 MiB: then the table begins anew
 KNOWN: dict[Any, Any] = {}  # by call, how its results are made; None: by FakeTensorMode
 
 
 def infer(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Evaluate an operator on FakeTensors as their mode does, for a dispatch mode entered later."""
+    """Evaluate an operator on FakeTensors as their mode does, for a dispatch mode entered later.
+
+    Except that checks of PyTorch's own pass.
+    """
+    if func in READS and (passed := read_of_check(func, args)) is not None:
+        return passed
+    result = inferred(mode, func, args, kwargs)
+    if (passed := PASSED.get(func.overloadpacket)) is not None and type(result) is FakeTensor:
+        setattr(result, PASSES, passed)
+    return result
+
+
+def inferred(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Evaluate an operator on FakeTensors, if it has not been evaluated on such ones before."""
     if func is DEVICE and type(args[0]) is FakeTensor:
         return args[0].device
     call = [func, torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled(),
@@ -78,6 +101,24 @@ def infer(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
         is_known = is_kept and not DEPENDENT & set(func.tags)
         KNOWN[key] = entry_of(mode, result, operands) if is_known else None
     return result
+
+
+def read_of_check(func: Any, args: Any) -> bool | None:
+    """Return what a check of PyTorch's own reads of a tensor without data; None if it is no check.
+
+    No step goes on where a check raises: that not all weights are positive, or any is negative.
+    """
+    value = args[0]
+    if type(value) is not FakeTensor or value.constant is not None:
+        return None
+    if func is aten.equal.default:  # in C++, to a truth value
+        is_check = args[1].dtype is torch.bool and args[1].dim() == 0
+        return getattr(value, PASSES, None) if is_check else None
+    frame = currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith((HERE, *WRAPPERS)):
+        frame = frame.f_back
+    is_check = frame is not None and frame.f_code.co_filename.startswith(PYTORCH)
+    return getattr(value, PASSES, None) if is_check else None
 
 
 def evaluate(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
