@@ -124,10 +124,10 @@ class Selecting(nn.Module):
 
 
 def overwritten(values: Tensor, mask: Tensor) -> Tensor:
-    """Write what one mask selects to where another one selects as much."""
+    """Write what one mask selects to where another one selects as much, and select it."""
     values = values * 2
     values[mask] = values[mask.flip(0)].exp()
-    return values
+    return values[mask]
 
 
 SELECTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

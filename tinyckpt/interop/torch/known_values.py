@@ -192,7 +192,7 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
             with modes_disabled():
                 self.known[result] = torch.ones((), dtype=torch.bool)
         elif writes:
-            self.forget(values)
+            self.forget(map(self.known.get, tensor_leaves((args[:1], kwargs.get("out")))))
         return result
 
     def made(self, func: Any, args: Any, kwargs: Any, error: RuntimeError) -> Any:
