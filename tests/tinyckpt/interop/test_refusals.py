@@ -55,6 +55,9 @@ CASES: dict[str, tuple[Any, str]] = {
     "shapes that depend on numbers": (
         lambda h: h[h > 0].sum(), r"Model: PyTorch cannot capture .*test_refusals.py, line",
     ),
+    "values for NumPy": (
+        lambda h: h.sum() * h.detach().numpy().max(), r"Model: .* values of a tensor, as for NumPy",
+    ),
     "an exception": (lambda h: h @ torch.ones(3, 3), r"Model: .*one graph: .*test_refusals.py"),
     "a higher-order operator": (
         lambda h: torch.cond(h.sum() > 0, torch.sin, torch.cos, (h,)).sum(),

@@ -25,12 +25,13 @@ OURS = (
 UNKNOWN_TENSOR = "convert all Tensors to FakeTensors"
 # The end of PyTorch's error about a derivative within forward, where hooks watch what is saved.
 DIFFERENTIATES = "support saved tensor hooks"
-# What PyTorch's exceptions about FakeTensors, which have no values, are about.
+# What PyTorch's errors about FakeTensors, which have no values, are about, by a part of their text.
 ABOUT = {
     "DataDependentOutputException": "the value of a tensor, as for .item(), float() or if",
     "DynamicOutputShapeException": (
         "a shape that depends on the values of a tensor, as of x[mask] or torch.where(mask)"
     ),
+    ".numpy() is not supported": "the values of a tensor, as for NumPy or SciPy",
 }
 READ_ONLY = "read-only"  # the end of NumPy's error about an array that is not writeable
 REGISTERED = ("_parameters", "_buffers", "_modules")  # a module's dicts of registered members
@@ -72,8 +73,8 @@ def explained(error: Exception, model: torch.nn.Module) -> str:
                 "ctx.save_for_backward; advise takes such models as they are"
             )
         return unknown_tensor(where, model)
-    text, about = error_text(error, 300), ABOUT.get(type(error).__name__)
-    text += f", {about}" if about else ""
+    text = error_text(error, 300).rstrip(".")
+    text += "".join(f", {about}" for key, about in ABOUT.items() if key in text)
     if isinstance(error, ValueError) and text.endswith(READ_ONLY):
         return (
             f"its forward writes to a NumPy array that is read-only{where}, as large ones are "
