@@ -127,6 +127,7 @@ DERIVATIVES: dict[str, Callable[[Tensor], Tensor]] = {
     "prod of all": lambda h: h.prod(),
     "cumprod": lambda h: h.cumprod(1),
     "householder_product": lambda h: torch.linalg.householder_product(h, h[0]),
+    "trace": lambda h: (h @ h.T).trace(),
     "ormqr": lambda h: torch.ormqr(h, h[0], h),
     "clamp by tensors": lambda h: h.clamp(-h.exp(), h.exp()),
     "masked_fill by a tensor": lambda h: h.masked_fill(PLACES > 4, h.mean()),

@@ -82,6 +82,7 @@ DIFFERENTIATED = {
     aten.prod.default, aten.prod.dim_int, aten.cumprod.default, aten.clamp.Tensor,
     aten.max.default, aten.min.default, aten.median.default, aten.nanmedian.default,
     aten.masked_fill.Tensor, aten.linalg_householder_product.default, aten.ormqr.default,
+    aten.trace.default,
     aten.binary_cross_entropy.default, aten.binary_cross_entropy_with_logits.default,
 }  # fmt: skip
 DIVIDED = {"prod", "cumprod"}  # by factors: the quick program
