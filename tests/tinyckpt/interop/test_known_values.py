@@ -322,7 +322,14 @@ def test_checks_of_arguments_by_pytorch_pass(function: Callable[[Tensor], Tensor
 
 
 def test_forward_that_decides_by_all_or_any_of_unknown_values_is_refused() -> None:
-    for asks in (lambda mask: (mask > 0).all(), lambda mask: torch.any(mask < 0)):
+    is_causal = nn.modules.transformer._detect_is_causal_mask
+    all_or_any = (
+        lambda mask: (mask > 0).all(),
+        lambda mask: torch.any(mask < 0),
+        lambda mask: 2 in mask,
+        lambda mask: is_causal(mask.T @ mask),
+    )
+    for asks in all_or_any:
         with pytest.raises(tc.GraphError, match="does not depend on the values of its tensors"):
             tct.estimate(Reader(asks), torch.randn(64, 16), torch.ones(2, 4), workspace=False)
 

@@ -60,6 +60,9 @@ PASSES = "tinyckpt_passes"  # attribute of a FakeTensor: what is read of it, if 
 PYTORCH, HERE = (str(Path(file).parent) for file in (torch.__file__, __file__))
 # What PyTorch wraps a dispatch mode's method in: files and folders.
 WRAPPERS = tuple(str(Path(PYTORCH, name)) for name in ("_compile.py", "_dynamo"))
+# What raises where all or any of a tensor's elements are something. Other files decide by it, such
+# as whether a mask is causal.
+CHECKING = tuple(str(Path(PYTORCH, name)) for name in ("nn/functional.py", "distributions"))
 MOST_KNOWN = 1 << 15  # entries, some 50 MiB: then the table begins anew
 KNOWN: dict[Any, Any] = {}  # by call, how its results are made; None: by FakeTensorMode
 
@@ -117,7 +120,7 @@ def read_of_check(func: Any, args: Any) -> bool | None:
     frame = currentframe()
     while frame is not None and frame.f_code.co_filename.startswith((HERE, *WRAPPERS)):
         frame = frame.f_back
-    is_check = frame is not None and frame.f_code.co_filename.startswith(PYTORCH)
+    is_check = frame is not None and frame.f_code.co_filename.startswith(CHECKING)
     return getattr(value, PASSES, None) if is_check else None
 
 
