@@ -11,7 +11,6 @@ from functools import partial, reduce
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
-from tinyckpt.base.tree import leaves_like
 from tinyckpt.core.graph import Graph, Operator
 from tinyckpt.core.tracing import build
 from tinyckpt.networks.network import Network
@@ -45,15 +44,12 @@ def chunked_loss(network: Network, chunks: int) -> tuple[Network, int]:
     product, biases = logits_of(graph, cross)
     if any(operator.once for operator in (cross, product, *biases)):
         raise GraphError("the logits must be computed once, and cannot be recomputed in chunks")
-    rows = graph.data[cross.inputs[1]].spec.size
-    count = min(chunks, rows)
-    specs = network.specs
+    count = min(chunks, graph.data[cross.inputs[1]].spec.size)
 
     def loss(*args: Any) -> Any:
-        sources = {i: leaf for i, _, leaf in leaves_like(graph.arguments, args, "arguments")}
-        return call_graph(graph, sources, chunked_replacements(cross, product, biases, count))
+        return call_graph(graph, args, chunked_replacements(cross, product, biases, count))
 
-    return Network(network.name, loss, specs), count
+    return Network(network.name, loss, network.specs), count
 
 
 def logits_of(graph: Graph, cross: Operator) -> tuple[Operator, list[Operator]]:

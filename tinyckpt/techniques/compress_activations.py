@@ -13,15 +13,14 @@ from typing import Any
 from tinyckpt.base.calls import function_name
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
-from tinyckpt.base.tree import leaves_like, map_leaves
 from tinyckpt.core.autodiff import differentiate
 from tinyckpt.core.graph import DataNode, Graph
 from tinyckpt.core.tracing import build
 from tinyckpt.networks.network import Network
+from tinyckpt.networks.registry import argument_specs
 from tinyckpt.ops.activation_compression import checked_code, compress_stream
 from tinyckpt.planner.model.saved_values import saved_values
-from tinyckpt.techniques.inline_graph import call_graph
-from tinyckpt.techniques.low_memory_bp import network_of
+from tinyckpt.techniques.inline_graph import call_graph, network_of
 
 
 def with_compression(
@@ -67,16 +66,14 @@ def with_compression(
 
     def loss(*args: Any) -> Any:
         *own, seed = args
-        sources = {i: leaf for i, _, leaf in leaves_like(graph.arguments, tuple(own), "arguments")}
         around = {
             data: partial(compress_stream, bits=bits, group=group, seed=seed, number=number)
             for number, data in enumerate(chosen)
         }
-        return call_graph(graph, sources, {}, around)
+        return call_graph(graph, tuple(own), {}, around)
 
     loss.__name__ = function_name(network.loss)
-    own = tuple(map_leaves(lambda data: graph.data[data].spec, tree) for tree in graph.arguments)
-    return Network(network.name, loss, (*own, Spec((), "int64")))
+    return Network(network.name, loss, (*argument_specs(graph), Spec((), "int64")))
 
 
 def should_compress(graph: Graph, node: DataNode, group: int) -> bool:

@@ -7,14 +7,19 @@ once-only marks are preserved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from tinyckpt.base.calls import function_name
 from tinyckpt.base.errors import GraphError
-from tinyckpt.base.tree import Tree, map_leaves
+from tinyckpt.base.spec import spec_of
+from tinyckpt.base.tree import Template, Tree, leaves_like, map_leaves
 from tinyckpt.core.graph import Graph, Operator
-from tinyckpt.core.tracing import Builder, Var, active_builder, apply_all
+from tinyckpt.core.tracing import Builder, ContextSwitch, Var, active_builder, apply_all
+from tinyckpt.networks.network import Network
 from tinyckpt.ops.non_recomputable import pin
 from tinyckpt.planner.manual.regions import new_region
 
@@ -22,32 +27,60 @@ from tinyckpt.planner.manual.regions import new_region
 Replacement = Callable[..., tuple[Var, ...]]
 
 
+def network_of(asker: str, what: Network | Callable[..., Any], specs: tuple[Any, ...]) -> Network:
+    """Return a network; make one of a function and specs of its arguments.
+
+    Raises:
+        GraphError: if it is neither, or has no specs; the message begins with ``asker``.
+    """
+    if isinstance(what, Network):
+        if specs:
+            raise GraphError(f"{asker}: {what.name} has specs of its own; pass no others")
+        return what
+    if not callable(what):
+        raise GraphError(f"{asker}: expected a Network or a function, got a {type(what).__name__}")
+    name = function_name(what)
+    if not specs:
+        raise GraphError(
+            f"{asker}: {name} needs its arguments, arrays or specs, with the parameters first"
+        )
+    own = tuple(
+        map_leaves(partial(spec_of, f"argument {position} of {name}"), argument)
+        for position, argument in enumerate(specs)
+    )
+    return Network(name, what, own)
+
+
 def call_graph(
     graph: Graph,
-    sources: Mapping[int, Any],
+    arguments: tuple[Tree, ...],
     replacements: Mapping[int, Replacement],
     around: Mapping[int, Callable[[Var], Var]] | None = None,
+    template: Template = None,
 ) -> Tree:
     """Inline a graph into the one being built, and return its results.
 
-    Scopes, labels, checkpointed regions and once-only marks are preserved.
-
     Args:
         graph: a forward graph.
-        sources: by data id the substitutes of its arguments; those may be missing that no operator
-            reads any more.
+        arguments: nested as the graph's.
         replacements: by operator id.
         around: by data id, functions that wrap a value before it is read.
+        template: the graph's arguments by data id, without those that no operator reads any more;
+            all of them, if not given.
+
+    Raises:
+        GraphError: if the nesting of the arguments differs, or an operator has no kernel.
     """
     builder = active_builder(graph.name)
-    values: dict[int, Any] = {**graph.constants, **sources}
-    with regions_of(builder) as enter:
-        for operator in graph.operators:
-            enter(operator.regions)
-            replacement = replacements.get(operator.id)
-            with scope_of(builder, operator):
-                # None for a missing source: only a replacement may be passed one.
-                operands = [values.get(data) for data in operator.inputs]
+    matched = leaves_like(graph.arguments if template is None else template, arguments, "arguments")
+    values: dict[int, Any] = {**graph.constants, **{data: leaf for data, _, leaf in matched}}
+    regions: dict[int, int] = {}  # from the graph's to those of the graph being built
+    for operator in graph.operators:
+        replacement = replacements.get(operator.id)
+        # None for a missing source: only a replacement may be passed one.
+        operands = [values.get(data) for data in operator.inputs]
+        with within_regions(builder, operator.regions, regions):
+            with builder.scoped(operator.scope) if operator.scope else nullcontext():
                 outputs = (
                     apply_unchanged(operator, operands)
                     if replacement is None
@@ -69,34 +102,18 @@ def apply_unchanged(operator: Operator, operands: list[Any]) -> tuple[Var, ...]:
     return apply_all(operator.primitive, *operands, **operator.attrs)
 
 
-def scope_of(builder: Builder, operator: Operator) -> AbstractContextManager[None]:
-    """Return a context in which new operators get another operator's scope."""
-    return builder.scoped(operator.scope) if operator.scope else nullcontext()
+def within_regions(
+    builder: Builder, regions: tuple[int, ...], known: dict[int, int]
+) -> ContextSwitch:
+    """Return a context in which new operators get another operator's checkpointed regions.
 
-
-@contextmanager
-def regions_of(builder: Builder) -> Iterator[Callable[[tuple[int, ...]], None]]:
-    """Yield a function that enters an operator's checkpointed regions, and leaves all others.
-
-    The operators of a region are consecutive, so that each region is entered once.
+    Args:
+        builder: of the new operators.
+        regions: of an operator of another graph.
+        known: from that graph's regions to those of the new operators; missing ones are added.
     """
-    entered: list[tuple[int, AbstractContextManager[None]]] = []
-
-    def leave(down_to: int) -> None:
-        while len(entered) > down_to:
-            entered.pop()[1].__exit__(None, None, None)
-
-    def enter(regions: tuple[int, ...]) -> None:
-        same = 0
-        while same < min(len(entered), len(regions)) and entered[same][0] == regions[same]:
-            same += 1
-        leave(same)
-        for region in regions[same:]:
-            inside = new_region(builder)
-            inside.__enter__()
-            entered.append((region, inside))
-
-    try:
-        yield enter
-    finally:
-        leave(0)
+    for region in regions:
+        if region not in known:
+            known[region] = new_region(builder).inside.regions[-1]
+    own = [known[region] for region in regions]
+    return ContextSwitch(builder, replace(builder.here, regions=(*builder.here.regions, *own)))

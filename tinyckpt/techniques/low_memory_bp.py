@@ -28,7 +28,6 @@ import numpy as np
 
 from tinyckpt.base.calls import function_name
 from tinyckpt.base.errors import GraphError
-from tinyckpt.base.spec import spec_of
 from tinyckpt.base.tree import Template, Tree, leaves, leaves_like, map_leaves
 from tinyckpt.core.graph import Graph, Operator
 from tinyckpt.core.tracing import Var, apply_all, build
@@ -36,7 +35,7 @@ from tinyckpt.networks.network import Network
 from tinyckpt.ops.approximate_activations import REGELU2, RESILU2
 from tinyckpt.ops.gelu_silu_fits import checked_fit
 from tinyckpt.ops.memory_sharing_norms import MS_LAYER_NORM, MS_RMS_NORM
-from tinyckpt.techniques.inline_graph import Replacement, call_graph
+from tinyckpt.techniques.inline_graph import Replacement, call_graph, network_of
 from tinyckpt.techniques.match_norms import Merge, NotMergeableError, merge_of, norms_of
 
 SHARING = {"layer_norm": MS_LAYER_NORM, "rms_norm": MS_RMS_NORM}
@@ -223,36 +222,11 @@ def rewritten(
     templates = (merged, *graph.arguments[1:])
 
     def loss(*args: Any) -> Any:
-        pairs = leaves_like(templates, args, "the arguments")
-        return call_graph(graph, {data: leaf for data, _, leaf in pairs}, replacements)
+        return call_graph(graph, args, replacements, template=templates)
 
     loss.__name__ = function_name(network.loss)
     specs = tuple(map_leaves(lambda data: graph.data[data].spec, tree) for tree in templates)
     return Network(network.name, loss, specs)
-
-
-def network_of(asker: str, what: Network | Callable[..., Any], specs: tuple[Any, ...]) -> Network:
-    """Return a network; make one of a function and specs of its arguments.
-
-    Raises:
-        GraphError: if it is neither, or has no specs; the message begins with ``asker``.
-    """
-    if isinstance(what, Network):
-        if specs:
-            raise GraphError(f"{asker}: {what.name} has specs of its own; pass no others")
-        return what
-    if not callable(what):
-        raise GraphError(f"{asker}: expected a Network or a function, got a {type(what).__name__}")
-    name = function_name(what)
-    if not specs:
-        raise GraphError(
-            f"{asker}: {name} needs its arguments, arrays or specs, with the parameters first"
-        )
-    own = tuple(
-        map_leaves(partial(spec_of, f"argument {position} of {name}"), argument)
-        for position, argument in enumerate(specs)
-    )
-    return Network(name, what, own)
 
 
 def merges_of(graph: Graph) -> tuple[tuple[Merge, ...], tuple[tuple[str, str], ...]]:
