@@ -9,7 +9,7 @@ must have the same operators, the same constants, and shapes that differ in the 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import wraps
+from functools import partial, wraps
 from operator import itemgetter
 from typing import Any
 
@@ -160,7 +160,21 @@ def verify_chunks(
     Raises:
         GraphError: if chunks might not give the same, or are too many.
     """
-    whole = trace_function(function, variables, which, axis, None)
+
+    def traced(length: int) -> Graph:
+        def spec(variable: Any, is_chunked: bool) -> Spec:
+            shape = list(variable.shape)
+            if is_chunked:
+                shape[axis] = length
+            return Spec(tuple(shape), variable.dtype)
+
+        specs = [
+            map_leaves(partial(spec, is_chunked=place in which), variable)
+            for place, variable in enumerate(variables)
+        ]
+        return build(function, *specs, graph_name="chunked")
+
+    whole = traced(extent)
     count = chunks * max(len(whole.operators), 1)
     if count > MOST_OPERATORS:
         raise GraphError(
@@ -175,7 +189,14 @@ def verify_chunks(
     try:
         found = places(whole, sources)
         for length in {extent // chunks, -(-extent // chunks)}:
-            compare(whole, trace_chunk(function, variables, which, axis, length), found, length)
+            try:
+                piece = traced(length)
+            except GraphError as error:
+                raise GraphError(
+                    f"for a chunk of length {length} along axis {axis}: {error}; the function must "
+                    "use the shapes of its arguments, as in x.reshape(x.shape[0], -1)"
+                ) from None
+            compare(whole, piece, found, length)
         ends = [result_axis(whole, data, found[data]) for data in leaves(whole.results)]
     except GraphError as error:
         raise GraphError(f"chunked: {error}") from None
@@ -197,44 +218,6 @@ def result_axis(whole: Graph, data: int, place: AxisPlace | None) -> AxisPlace:
             f"axis {place.axis}, and not the first part; return it as an axis of its own"
         )
     return place
-
-
-def trace_chunk(
-    function: Callable[..., Any],
-    variables: tuple[Any, ...],
-    which: set[int],
-    axis: int,
-    length: int,
-) -> Graph:
-    """Trace the function for a chunk; errors say that they are about a chunk."""
-    try:
-        return trace_function(function, variables, which, axis, length)
-    except GraphError as error:
-        raise GraphError(
-            f"for a chunk of length {length} along axis {axis}: {error}; the function must use the "
-            "shapes of its arguments, as in x.reshape(x.shape[0], -1)"
-        ) from None
-
-
-def trace_function(
-    function: Callable[..., Any],
-    variables: tuple[Any, ...],
-    which: set[int],
-    axis: int,
-    length: int | None,
-) -> Graph:
-    """Trace the function for chunks of a length, or for the whole if that is None."""
-
-    def piece(variable: Any) -> Spec:
-        shape = list(variable.shape)
-        shape[axis] = shape[axis] if length is None else length
-        return Spec(tuple(shape), variable.dtype)
-
-    specs = [
-        map_leaves(piece if place in which else lambda v: Spec(v.shape, v.dtype), variable)
-        for place, variable in enumerate(variables)
-    ]
-    return build(function, *specs, graph_name="chunked")
 
 
 def shape_independent_attrs(operator: Operator) -> dict[str, Any]:
