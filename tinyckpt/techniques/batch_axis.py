@@ -244,11 +244,9 @@ def index(at: Tracked) -> Places:
 
 
 def expand_ellipsis(key: tuple[Any, ...], rank: int) -> list[Any]:
-    """Expand the ellipsis of an index."""
-    at = next((place for place, part in enumerate(key) if part is Ellipsis), None)
-    if at is None:
-        return list(key)
-    taken = sum(part is not None and part is not Ellipsis for part in key)
+    """Expand the ellipsis of an index; every key of an ``index`` operator has one."""
+    at = next(place for place, part in enumerate(key) if part is Ellipsis)
+    taken = sum(part is not None for part in key) - 1
     return [*key[:at], *[slice(None)] * (rank - taken), *key[at + 1 :]]
 
 
