@@ -27,7 +27,7 @@ from tinyckpt.base.interrupted_step import (
 from tinyckpt.base.lru_cache import ProgramCache
 from tinyckpt.base.spec import Spec
 from tinyckpt.base.tracebacks import short_traceback
-from tinyckpt.base.tree import Tree, check_depth, leaves, leaves_with_paths, map_leaves
+from tinyckpt.base.tree import Tree, check_depth, leaves, leaves_with_paths, map_leaves, tree_map
 from tinyckpt.codegen.compiled import Compiled, compile
 from tinyckpt.codegen.in_place import computed_anew
 from tinyckpt.core.backend import NUMPY, Backend, bind_sources, get_backend, to_backend
@@ -43,7 +43,6 @@ from tinyckpt.training.optimizers import (
     Optimizer,
     as_dtype,
     check_optimizer,
-    map_corresponding,
     zeros_like,
 )
 from tinyckpt.training.step_graph import LossScale, Part, Recipe, step_graph
@@ -247,7 +246,7 @@ class TrainStep:
             for number, part in enumerate(parts)
         ]
         mean = self.backend.xp.asarray
-        return map_corresponding(lambda *group: mean(sum(group) / count), *values)
+        return tree_map(lambda *group: mean(sum(group) / count), *values)
 
     def take(
         self, state: State, batch: tuple[Any, ...], named: Mapping[str, Any], part: Part

@@ -26,7 +26,7 @@ import numpy as np
 
 from tinyckpt.base.errors import GraphError, OptionError
 from tinyckpt.base.spec import Spec
-from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
+from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves, tree_map
 from tinyckpt.core.tracing import Var, as_var
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import add, maximum, minimum, multiply, power, sqrt
@@ -109,9 +109,9 @@ def sgd_update(
     check_state("momentum" if momentum else "sgd", gradients if momentum else (), state)
     rates = rates_at(rate, step)
     if momentum:
-        state = map_corresponding(lambda v, g: moving_sum(v, g, momentum), state, gradients)
+        state = tree_map(lambda v, g: moving_sum(v, g, momentum), state, gradients)
         gradients = state
-    return map_corresponding(lambda p, g: descend(p, g, rates(p)), parameters, gradients), state
+    return tree_map(lambda p, g: descend(p, g, rates(p)), parameters, gradients), state
 
 
 def momentum(rate: Rate, decay: float = 0.9) -> Optimizer:
@@ -187,17 +187,15 @@ def adam_update(
     name = "adamw" if weight_decay else "adam"
     check_state(name, {"mean": gradients, "square": gradients}, state)
     rates = rates_at(rate, step)
-    corrections = [numbers(1.0 - power(beta, step_number(step))) for beta in betas]
-    mean = map_corresponding(lambda m, g: moving_average(m, g, betas[0]), state["mean"], gradients)
-    square = map_corresponding(
-        lambda v, g: moving_square(v, g, betas[1]), state["square"], gradients
-    )
+    corrections = [numbers(1.0 - power(beta, astype(step, "float64") + 1.0)) for beta in betas]
+    mean = tree_map(lambda m, g: moving_average(m, g, betas[0]), state["mean"], gradients)
+    square = tree_map(lambda v, g: moving_square(v, g, betas[1]), state["square"], gradients)
 
     def moved(p: Var, m: Var, v: Var) -> Var:
         first, second = (correction(p) for correction in corrections)
         return adam_step(p, m, v, rates(p), (first, second), epsilon, weight_decay)
 
-    return map_corresponding(moved, parameters, mean, square), {"mean": mean, "square": square}
+    return tree_map(moved, parameters, mean, square), {"mean": mean, "square": square}
 
 
 # Transformations of optimisers --------------------------------------------------------------------
@@ -288,7 +286,7 @@ def masters_update(
     check_state(f"one with {dtype} master weights", {"master": gradients, "own": kept}, state)
     wide = map_leaves(lambda g: astype(g, dtype), gradients)
     master, kept = own(wide, state["own"], state["master"], step)
-    narrow = map_corresponding(lambda m, p: astype(m, p.dtype), master, parameters)
+    narrow = tree_map(lambda m, p: astype(m, p.dtype), master, parameters)
     return narrow, {"master": master, "own": kept}
 
 
@@ -317,25 +315,6 @@ def zeros_like(tree: Tree) -> Tree:
 def as_dtype(leaf: Any, dtype: str) -> Any:
     """Return an array, or a spec, in another dtype; C-contiguous, never the array itself."""
     return Spec(leaf.shape, dtype) if isinstance(leaf, Spec) else np.array(leaf, dtype, order="C")
-
-
-def map_corresponding(function: Callable[..., Any], first: Tree, *others: Tree) -> Tree:
-    """Map a function over corresponding leaves of several trees, in the nesting of the first.
-
-    Dicts are matched by key: a state that a caller has rebuilt may have another order.
-
-    Raises:
-        GraphError: where the nesting differs; the message names the path and what was expected.
-    """
-    matched = [[leaf for *_, leaf in leaves_like(first, other, "the tree")] for other in others]
-    made = [function(*group) for group in zip(leaves(first), *matched, strict=True)]
-    queue = iter(made)
-    return map_leaves(lambda leaf: next(queue), first)
-
-
-def step_number(step: Var) -> Var:
-    """Return the number of the step being taken, from 1, as a float64."""
-    return astype(step, "float64") + 1.0
 
 
 def numbers(value: Any) -> Callable[[Var], Var]:

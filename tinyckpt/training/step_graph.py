@@ -9,7 +9,7 @@ been updated (a fused optimiser, or optimiser in the backward pass; see ``optimi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from typing import Any, Literal
 from tinyckpt.base.calls import Call, function_name
 from tinyckpt.base.errors import GraphError, OptionError
 from tinyckpt.base.interrupted_step import STATE_ENTRIES, without_parameters
-from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves
+from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves, tree_map
 from tinyckpt.core.autodiff import add_backward_pass, loss_of
 from tinyckpt.core.graph import Graph, TrainingGraph
 from tinyckpt.core.tracing import Builder, Var, apply, trace
@@ -29,7 +29,7 @@ from tinyckpt.ops.reduce import max, min
 from tinyckpt.ops.shape import CONTIGUOUS
 from tinyckpt.planner.heuristics.backward_order import renumber_operators
 from tinyckpt.training.optimizer_in_backward import SCOPE, beside, is_of_optimizer, placed
-from tinyckpt.training.optimizers import Optimizer, map_corresponding, numbers
+from tinyckpt.training.optimizers import Optimizer, numbers
 
 # Gradient accumulation: the first micro-batch stores its gradients, those in the middle add theirs,
 # the last one adds its own and passes the sum to the optimiser.
@@ -181,7 +181,8 @@ class UpdateWriter:
 
     def __init__(self, recipe: Recipe, builder: Builder, graph: Graph, part: Part) -> None:
         self.recipe, self.part = recipe, part
-        self.parameters, self.state = map_leaves(builder.var, graph.arguments[:2])
+        parameters, rest = map_leaves(builder.var, graph.arguments[:2])
+        self.state = {**rest, "parameters": parameters}
         self.gradients = map_leaves(builder.var, graph.gradients)
         result = map_leaves(builder.var, graph.results[1])
         self.value, self.carried = result, None
@@ -214,7 +215,7 @@ class UpdateWriter:
                 gradients = map_leaves(lambda g: where(finite, g, 0), gradients)
             if not is_part:
                 gradients = self.unscaled(gradients)
-            pair = own.update(gradients, self.state["optimizer"], self.parameters, step)
+            pair = own.update(gradients, self.state["optimizer"], self.state["parameters"], step)
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise GraphError(
                     f"{own.name}: update must return (parameters, state), not {pair!r:.80}"
@@ -224,8 +225,7 @@ class UpdateWriter:
             if self.recipe.loss_scale is not None:
                 changed = self.where_finite(finite, changed)
                 changed.update(self.next_scale(finite, self.recipe.loss_scale))
-        old = {**self.state, "parameters": self.parameters}
-        return {key: self.assigned(key, old[key], new) for key, new in changed.items()}
+        return self.with_old(self.assigned, changed)
 
     def unscaled(self, gradients: Tree) -> Tree:
         """Cast gradients to the optimiser's gradient dtype, and divide by the loss scale.
@@ -244,16 +244,30 @@ class UpdateWriter:
         share = 1.0 / self.recipe.micro_batches
         gradients = map_leaves(lambda g: multiply(g, share), self.unscaled(self.gradients))
         if self.part in ("middle", "last"):
-            gradients = map_corresponding(add, self.state["accumulated"], gradients)
+            gradients = tree_map(add, self.state["accumulated"], gradients)
         return gradients
+
+    def with_old(
+        self, function: Callable[[Var, Var], Var], changed: dict[str, Tree]
+    ) -> dict[str, Tree]:
+        """Map a function over old and new values of the state, in the nesting of the old.
+
+        Raises:
+            GraphError: names the entry whose new values have another nesting.
+        """
+        found = {}
+        for key, tree in changed.items():
+            try:
+                list(leaves_like(self.state[key], tree, key))
+            except GraphError as error:
+                why = "the new state must have the nesting of the old"
+                raise GraphError(f"{error}: {why}") from None
+            found[key] = tree_map(function, self.state[key], tree)
+        return found
 
     def where_finite(self, finite: Any, changed: dict[str, Tree]) -> dict[str, Tree]:
         """Select new values if all gradients are finite, else the old ones."""
-        old = {**self.state, "parameters": self.parameters}
-        return {
-            key: map_corresponding(lambda new, was: where(finite, new, was), tree, old[key])
-            for key, tree in changed.items()
-        }
+        return self.with_old(lambda was, new: where(finite, new, was), changed)
 
     def next_scale(self, finite: Any, scale: LossScale) -> dict[str, Tree]:
         """Return the next scale: halved after an overflow, doubled after a growth interval."""
@@ -266,19 +280,9 @@ class UpdateWriter:
             "good_steps": where(logical_and(finite, good < scale.growth_interval), good, 0),
         }
 
-    def assigned(self, key: str, old: Tree, new: Tree) -> Tree:
-        """Assign the state's new values to the memory of the old ones."""
-        try:
-            matched = [now for *_, now in leaves_like(old, new, key)]
-        except GraphError as error:
-            raise GraphError(f"{error}: the new state must have the nesting of the old") from None
-        queue = iter(matched)
-
-        def written(was: Var) -> Var:
-            now = next(queue)
-            return was if now is was else assign(was, self.own_memory(now))
-
-        return map_leaves(written, old)
+    def assigned(self, was: Var, now: Var) -> Var:
+        """Assign a new value of the state to the memory of the old one."""
+        return was if now is was else assign(was, self.own_memory(now))
 
     def own_memory(self, variable: Var) -> Var:
         """Copy a value that is a view of an argument, whose memory may be overwritten first.

@@ -186,9 +186,10 @@ def test_carried_values_are_matched_by_key() -> None:
     def other(params: Any, carried: Any, x: Any) -> Any:
         return tc.sum(params * x), {"u": carried["u"], "w": carried["v"]}
 
-    step = tc.train_step(other, tc.sgd(0.1), carry=True)
-    with pytest.raises(tc.GraphError, match=r"carried: expected the keys \['u', 'v'\], got"):
-        step(step.init(np.ones(2), {"u": np.ones(()), "v": np.ones(())}), np.ones(2))
+    for scale in (None, tc.LossScale()):
+        step = tc.train_step(other, tc.sgd(0.1), carry=True, loss_scale=scale)
+        with pytest.raises(tc.GraphError, match=r"carried: expected the keys \['u', 'v'\], got"):
+            step(step.init(np.ones(2), {"u": np.ones(()), "v": np.ones(())}), np.ones(2))
 
 
 def reversed_keys(tree: Any) -> Any:
