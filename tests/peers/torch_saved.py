@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +14,13 @@ from tinyckpt.networks.layers import affine, batch_norm_training, conv_relu, con
 from tinyckpt.networks.network import affine_specs
 from tinyckpt.networks.resnet import block_specs as residual_specs
 from tinyckpt.networks.resnet import residual
-from tinyckpt.networks.transformer_blocks import block_specs, blocks
+from tinyckpt.networks.transformer_blocks import (
+    apply_layer_norm,
+    block_specs,
+    blocks,
+    mlp_sublayer,
+    self_attention,
+)
 from tinyckpt.planner.model.saved_values import saved_values
 
 torch: Any = pytest.importorskip("torch")
@@ -70,8 +77,9 @@ def transformer(causal: bool, fused: bool) -> Callable[[Any, Any], Any]:
 
     def block(layer: Any, x: Any) -> Any:
         return blocks(
-            x, [layer], BATCH, HEADS, norm_first=True, causal=causal, fused=fused,
-            approximate=causal, epsilon=1e-5, dropped=lambda x: x,
+            x, [layer], norm=partial(apply_layer_norm, epsilon=1e-5),
+            attention=partial(self_attention, batch=BATCH, heads=HEADS, causal=causal, fused=fused),
+            mlp=partial(mlp_sublayer, approximate=causal),
         )  # fmt: skip
 
     return block

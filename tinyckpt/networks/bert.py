@@ -7,6 +7,7 @@ extra layer, and padding. Sources: arXiv 1810.04805 and 1907.11692.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
@@ -21,6 +22,8 @@ from tinyckpt.networks.transformer_blocks import (
     blocks,
     head_count,
     make_dropout,
+    mlp_sublayer,
+    self_attention,
     with_seed,
 )
 from tinyckpt.ops.activation import tanh
@@ -64,8 +67,10 @@ def bert_encoded(
         h = h + params["positions"][offset : offset + length]
         h = dropped(apply_layer_norm(reshape(h, (batch * length, width)), params["norm"], EPSILON))
     h = blocks(
-        h, params["layers"], batch, heads, norm_first=False, causal=False, fused=fused,
-        approximate=False, epsilon=EPSILON, dropped=dropped,
+        h, params["layers"], norm_first=False, dropped=dropped,
+        norm=partial(apply_layer_norm, epsilon=EPSILON),
+        attention=partial(self_attention, batch=batch, heads=heads, causal=False, fused=fused),
+        mlp=partial(mlp_sublayer, approximate=False),
     )  # fmt: skip
     with scope("pooler"):
         h = reshape(h, (batch, length, width))

@@ -5,6 +5,7 @@ Pre-norm blocks (``transformer_blocks``) with causal attention; next-token cross
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
@@ -19,6 +20,8 @@ from tinyckpt.networks.transformer_blocks import (
     blocks,
     head_count,
     make_dropout,
+    mlp_sublayer,
+    self_attention,
     with_seed,
 )
 from tinyckpt.ops.embedding import embedding
@@ -50,8 +53,10 @@ def gpt2_logits(
         h = embedding(table, tokens) + params["positions"][:length]
         h = dropped(reshape(h, (batch * length, table.shape[1])))
     h = blocks(
-        h, params["layers"], batch, heads, norm_first=True, causal=True, fused=fused,
-        approximate=True, epsilon=EPSILON, dropped=dropped,
+        h, params["layers"], dropped=dropped,
+        norm=partial(apply_layer_norm, epsilon=EPSILON),
+        attention=partial(self_attention, batch=batch, heads=heads, causal=True, fused=fused),
+        mlp=partial(mlp_sublayer, approximate=True),
     )  # fmt: skip
     with scope("output"):
         logits = apply_layer_norm(h, params["norm"], EPSILON) @ transpose(table)

@@ -5,6 +5,7 @@ No biases; grouped-query attention by ``kv_heads``. Source: arXiv 2302.13971.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
@@ -12,7 +13,7 @@ from tinyckpt.base.spec import Spec
 from tinyckpt.core.tracing import name, scope
 from tinyckpt.networks.layers import loss_of_logits
 from tinyckpt.networks.network import Network, check_sizes
-from tinyckpt.networks.transformer_blocks import head_count
+from tinyckpt.networks.transformer_blocks import blocks, head_count
 from tinyckpt.ops.activation import silu
 from tinyckpt.ops.attention import attention
 from tinyckpt.ops.embedding import embedding
@@ -45,21 +46,18 @@ def llama_logits(
     width = params["tokens"].shape[1]
     with scope("embedding"):
         h = reshape(embedding(params["tokens"], tokens), (batch * length, width))
-    for index, layer in enumerate(params["layers"], start=1):
-        with scope(f"layer{index}"):
-            with scope("attention"):
-                read = rms_norm(h, layer["attention_norm"]["scale"], epsilon=EPSILON)
-                out = rotary_attention(
-                    read, layer["attention"], batch, heads, kv_heads or heads, fused
-                )
-                h = h + name(out, "attention_out")
-            with scope("mlp"):
-                read = rms_norm(h, layer["mlp_norm"]["scale"], epsilon=EPSILON)
-                h = h + name(gated_mlp(read, layer["mlp"]), "mlp_out")
-        h = name(h, "residual")
+    attention = partial(
+        rotary_attention, batch=batch, heads=heads, kv_heads=kv_heads or heads, fused=fused
+    )
+    h = blocks(h, params["layers"], norm=apply_rms_norm, attention=attention, mlp=gated_mlp)
     with scope("output"):
-        logits = rms_norm(h, params["norm"]["scale"], epsilon=EPSILON) @ params["output"]["w"]
+        logits = apply_rms_norm(h, params["norm"]) @ params["output"]["w"]
         return reshape(logits, (batch, length, logits.shape[1]))
+
+
+def apply_rms_norm(x: Any, layer: Any) -> Any:
+    """Apply RMS norm: every row with mean square 1, scaled."""
+    return rms_norm(x, layer["scale"], epsilon=EPSILON)
 
 
 def rotary_attention(x: Any, layer: Any, batch: int, heads: int, kv_heads: int, fused: bool) -> Any:

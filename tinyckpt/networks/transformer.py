@@ -8,6 +8,8 @@ norms and fused attention; ``gpt2`` has them.
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from tinyckpt.base.spec import Spec, checked_dtype
 from tinyckpt.core.tracing import name, scope
 from tinyckpt.networks.layers import affine, norm_specs
 from tinyckpt.networks.network import Network
-from tinyckpt.networks.transformer_blocks import block_specs, head_count, mlp_sublayer
+from tinyckpt.networks.transformer_blocks import block_specs, blocks, head_count, mlp_sublayer
 from tinyckpt.ops.elementwise import sqrt
 from tinyckpt.ops.linalg import matmul
 from tinyckpt.ops.nn import cross_entropy, softmax
@@ -90,16 +92,13 @@ def transformer(
         sequences, rows = x.shape[0], x.shape[0] * length
         # One row per token: affine layers are plain matrix products, without reshapes around them.
         h = reshape(x, (rows, width))
-        for index, layer in enumerate(params["layers"], start=1):
-            with scope(f"layer{index}"):
-                with scope("attention"):
-                    normed = layer_norm(h, layer["attention_norm"])
-                    out = attention(normed, layer["attention"], sequences, heads, mask)
-                    h = h + dropped(name(out, "attention_out"), dropout, 2 * index)
-                with scope("mlp"):
-                    out = mlp_sublayer(layer_norm(h, layer["mlp_norm"]), layer["mlp"], False)
-                    h = h + dropped(name(out, "mlp_out"), dropout, 2 * index + 1)
-            h = name(h, "residual")
+        seeds = count(2)  # one per mask
+        h = blocks(
+            h, params["layers"], norm=layer_norm,
+            attention=partial(attention, batch=sequences, heads=heads, mask=mask),
+            mlp=partial(mlp_sublayer, approximate=False),
+            dropped=lambda x: drop(x, dropout, next(seeds)) if dropout else x,
+        )  # fmt: skip
         with scope("output"):
             logits = layer_norm(h, params["norm"]) @ params["unembedding"]
             return cross_entropy(logits, reshape(labels, (rows,)))
@@ -112,11 +111,6 @@ def transformer(
     }
     data = Spec((batch, length, width), dtype), Spec((batch, length), "int64")
     return Network(title, loss, (params, *data))
-
-
-def dropped(x: Any, rate: float, seed: int) -> Any:
-    """Apply dropout; x itself at rate 0."""
-    return drop(x, rate, seed) if rate else x
 
 
 def layer_norm(x: Any, layer: Any) -> Any:

@@ -29,6 +29,7 @@ from tinyckpt.ops.random import dropout
 from tinyckpt.ops.shape import reshape, split, transpose
 
 Dropped = Callable[[Any], Any]  # dropout: x -> x with some elements 0, or x itself
+Sublayer = Callable[[Any, Any], Any]  # (x, parameters) -> y, of x's shape
 
 
 def head_count(
@@ -108,38 +109,27 @@ def mlp_sublayer(x: Any, layer: Any, approximate: bool) -> Any:
 
 
 def blocks(
-    x: Any, layers: Any, batch: int, heads: int, *,
-    norm_first: bool, causal: bool, fused: bool, approximate: bool, epsilon: float,
-    dropped: Dropped,
+    h: Any, layers: Any, *,
+    norm: Sublayer, attention: Sublayer, mlp: Sublayer,
+    norm_first: bool = True, dropped: Dropped = lambda x: x,
 ) -> Any:  # fmt: skip
-    """Apply a stack of transformer blocks.
+    """Apply a stack of transformer blocks: attention and MLP, each with a norm and a residual.
 
     Args:
-        x: shape ``(batch * length, width)``.
+        h: shape ``(batch * length, width)``.
         layers: the parameters of every block.
-        batch: sequences.
-        heads: attention heads.
+        norm, attention, mlp: their parts.
         norm_first: whether blocks are pre-norm (norms of the inputs of attention and MLP, as in
             GPT-2) or post-norm (norms after the residual additions, as in BERT).
-        causal, fused: as in ``self_attention``.
-        approximate: whether gelu is the tanh approximation.
-        epsilon: of the norms.
         dropped: dropout of the residual branches.
     """
-    h = x
     for index, layer in enumerate(layers, start=1):
         with scope(f"layer{index}"):
-            with scope("attention"):
-                read = apply_layer_norm(h, layer["attention_norm"], epsilon) if norm_first else h
-                out = self_attention(
-                    read, layer["attention"], batch, heads, causal=causal, fused=fused
-                )
-                h = h + dropped(name(out, "attention_out"))
-                h = h if norm_first else apply_layer_norm(h, layer["attention_norm"], epsilon)
-            with scope("mlp"):
-                read = apply_layer_norm(h, layer["mlp_norm"], epsilon) if norm_first else h
-                h = h + dropped(name(mlp_sublayer(read, layer["mlp"], approximate), "mlp_out"))
-                h = h if norm_first else apply_layer_norm(h, layer["mlp_norm"], epsilon)
+            for part, sublayer in (("attention", attention), ("mlp", mlp)):
+                with scope(part):
+                    read = norm(h, layer[f"{part}_norm"]) if norm_first else h
+                    h = h + dropped(name(sublayer(read, layer[part]), f"{part}_out"))
+                    h = h if norm_first else norm(h, layer[f"{part}_norm"])
         h = name(h, "residual")
     return h
 

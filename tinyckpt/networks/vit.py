@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
@@ -16,6 +17,8 @@ from tinyckpt.networks.transformer_blocks import (
     blocks,
     head_count,
     make_dropout,
+    mlp_sublayer,
+    self_attention,
     with_seed,
 )
 from tinyckpt.ops.convolution import conv2d
@@ -51,8 +54,10 @@ def vit_logits(
         h = concatenate([class_token, patches], axis=1) + params["positions"]
         h = dropped(reshape(h, (-1, width)))
     h = blocks(
-        h, params["layers"], batch, heads, norm_first=True, causal=False, fused=fused,
-        approximate=False, epsilon=EPSILON, dropped=dropped,
+        h, params["layers"], dropped=dropped,
+        norm=partial(apply_layer_norm, epsilon=EPSILON),
+        attention=partial(self_attention, batch=batch, heads=heads, causal=False, fused=fused),
+        mlp=partial(mlp_sublayer, approximate=False),
     )  # fmt: skip
     with scope("output"):
         # Layer norm works row by row, and only the class token's row is read.
