@@ -56,7 +56,8 @@ NETWORKS: dict[str, tuple[str, str, str]] = {
     "gpt2_large": ("gpt2_large:BATCHxLENGTH", "gpt2_large:8x1024", "GPT-2 of 774M parameters"),
     "llama7b": ("llama7b:BATCHxLENGTH", "llama7b:1x2048", "LLaMA-7B"),
 }  # fmt: skip
-FACTORIES: dict[str, Callable[..., Network]] = {
+FACTORIES: dict[str, Callable[..., Network | Graph]] = {
+    "chain": chain,
     "mlp": mlp,
     "residual": residual_mlp,
     "branching": branching,
@@ -138,8 +139,6 @@ def network_or_graph(text: str) -> Network | Graph:
     count = len(form.partition(":")[2].split("x"))
     if len(numbers) != count or not all(number.isdecimal() for number in numbers):
         raise GraphError(f"network {text!r} does not have the form {form}, such as {example}")
-    if name == "chain":
-        return chain(int(sizes))
     return FACTORIES[name](*map(int, numbers))
 
 
