@@ -62,7 +62,7 @@ class RandomMicroBatches(Sequence[Any]):
         self.batch = pipeline.micro_batches * pipeline.replicas
         self.total, self.first = self.batch * steps, place[0] * pipeline.micro_batches
         # Positions of the leaves of the arguments that this process reads.
-        read = needed_by(stages[k] for k in np.flatnonzero(pipeline.device_of == place[1]).tolist())
+        read = needed_by(stages[k] for k in pipeline.stages_on(place[1]))
         ids = leaves(stages[0].stage.whole.arguments)
         self.needed = {position for position, data in enumerate(ids) if data in read}
         self.known: dict[int, tuple[Any, ...]] = {}
@@ -119,7 +119,7 @@ def run_rank(
     lasting = optimizer is None and pipeline.zero < 3
     # ``run_pipeline_mpi`` refuses a wrong number of processes, once for all ranks.
     rank = int(get_mpi(patience).COMM_WORLD.Get_rank())
-    place = divmod(rank, pipeline.devices // pipeline.replicas)
+    place = divmod(rank, pipeline.replica_devices)
     batches = RandomMicroBatches(specs, pipeline, stages, place, steps, lasting)
     begin = perf_counter()
     result = run_pipeline_mpi(
@@ -167,8 +167,8 @@ def estimate(
     except GraphError:  # a graph without parameter arguments, which still has gradients
         counted = max(each.footprint.backward + each.fixed_bytes for each in stages)
     most = 0
-    for device in range(pipeline.devices // pipeline.replicas):
-        own = np.flatnonzero(pipeline.device_of == device).tolist()
+    for device in range(pipeline.replica_devices):
+        own = pipeline.stages_on(device)
         read = needed_by(stages[k] for k in own)
         of_batch = {data for data in leaves(whole.arguments[1:]) if data in read}
         of_parameters = {data for data in leaves(whole.arguments[0]) if data in read}

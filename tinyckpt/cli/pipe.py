@@ -8,8 +8,6 @@ from itertools import pairwise
 from math import inf
 from typing import Any
 
-import numpy as np
-
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.text_table import table
 from tinyckpt.base.units import cost_text, size_text
@@ -172,7 +170,7 @@ def draw(traces: list[PipelineTrace], options: Any) -> None:
 def state_summary(trace: StateTrace, optimizer: str) -> str:
     """Return a table of the memory of one replica's devices, and of its communication."""
     whole = trace.pipeline
-    count = whole.devices // whole.replicas
+    count = whole.replica_devices
     shared = f"ZeRO-{whole.zero}" if whole.zero else "sharing nothing"
     replicas = "" if whole.replicas == 1 else f"{whole.replicas} replicas, {shared}; "
     return (
@@ -202,7 +200,7 @@ def summary(
     ends = [0, *cuts, stages[0].stage.whole.forward_count]
     rows = []
     for device in range(pipeline.devices):
-        own = np.flatnonzero(pipeline.device_of == device).tolist()
+        own = pipeline.stages_on(device)
         spans = list(pairwise(ends))
         rows.append(
             [

@@ -132,7 +132,7 @@ def collectives_around(pipeline: Pipeline, zero: int | None) -> Integers:
 
 def replica_of(pipeline: Pipeline, number: int) -> Pipeline:
     """Extract one replica, its stages and devices renumbered from 0; it cannot be replayed."""
-    devices, stages = pipeline.devices // pipeline.replicas, pipeline.stages // pipeline.replicas
+    devices, stages = pipeline.replica_devices, pipeline.replica_stages
     first = pipeline.first[number * devices : (number + 1) * devices + 1]
     begin, end = first[0], first[-1]
     return replace(

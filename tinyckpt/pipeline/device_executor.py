@@ -138,7 +138,7 @@ class DeviceState:
         self.pipeline, self.device, self.stages, self.post = pipeline, device, stages, post
         whole = stages[0].stage.whole
         self.of_gradients, self.of_results = map(set, map(leaves, (whole.gradients, whole.results)))
-        own = np.flatnonzero(pipeline.device_of == device).tolist()
+        own = pipeline.stages_on(device)
         self.batches, self.needed = batches, needed_by([stages[k] for k in own])
         self.sources = self.arguments(0)
         self.values: dict[tuple[int, int], Arrays] = {}

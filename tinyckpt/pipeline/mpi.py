@@ -88,7 +88,7 @@ def rank_in(pipeline: Pipeline) -> tuple[int, int]:
     """
     world = get_mpi().COMM_WORLD
     rank, size = int(world.Get_rank()), int(world.Get_size())
-    devices = pipeline.devices // pipeline.replicas
+    devices = pipeline.replica_devices
     if size != pipeline.devices:
         replicas = "" if pipeline.replicas == 1 else f" in {pipeline.replicas} replicas"
         raise OptionError(
@@ -163,7 +163,7 @@ def run_pipeline_mpi(
             raise
         trouble = str(error)
     with ending_all(ranks.world, who):
-        ranks.agree(claims, trouble, pipeline.devices // pipeline.replicas)
+        ranks.agree(claims, trouble, pipeline.replica_devices)
     with ending_all(ranks.world, f"{who} (device {device})"):
         ranks.split(worker, number)
         outcome = drive(device_program(worker), ranks.deliver)

@@ -47,7 +47,7 @@ class Parameters:
 
     def of_device(self, pipeline: Pipeline, device: int) -> list[int]:
         """Return the parameters that a device of a replica reads or updates."""
-        own = [k for k in range(len(self.reads)) if pipeline.device_of[k] == device]
+        own = pipeline.stages_on(device)
         found = {data for stage in own for data in self.reads[stage]}
         found.update(data for stage in own for data, _ in self.updates[stage])
         return sorted(found)

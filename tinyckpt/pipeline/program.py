@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -146,6 +147,31 @@ class Pipeline:
         return len(self.device_of)
 
     @property
+    def replica_devices(self) -> int:
+        """Number of devices of a replica."""
+        return self.devices // self.replicas
+
+    @property
+    def replica_stages(self) -> int:
+        """Number of stages of a replica."""
+        return self.stages // self.replicas
+
+    @property
+    def zero_in_effect(self) -> int:
+        """ZeRO stage, 0 with one replica, which has nothing to share."""
+        return self.zero if self.replicas > 1 else 0
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """For every device the begin and the end of its actions."""
+        return list(pairwise(self.first.tolist()))
+
+    def stages_on(self, device: int) -> list[int]:
+        """Return the stages of a device, ascending."""
+        found: list[int] = np.flatnonzero(self.device_of == device).tolist()
+        return found
+
+    @property
     def folded(self) -> bool:
         """Whether devices have several stages: then micro-batches in flight count per stage."""
         return self.stages > self.devices
@@ -179,7 +205,7 @@ class Pipeline:
         Args:
             places: their indices among the actions of all devices.
         """
-        stage = self.stage[places] % (self.stages // self.replicas)
+        stage = self.stage[places] % self.replica_stages
         number = self.kind[places] * np.int64(self.stages) + stage
         found: Integers = number * self.micro_batches + self.micro_batch[places]
         return found
@@ -191,11 +217,11 @@ class Pipeline:
         micro-batch 3 in stage 1.
         """
         lines = []
-        for device in range(self.devices):
+        for device, (begin, end) in enumerate(self.ranges):
             words = [
                 f"{LETTERS[int(self.kind[i])]}{self.micro_batch[i]}"
-                + (f".{self.stage[i]}" if self.stages > self.devices else "")
-                for i in range(self.first[device], self.first[device + 1])
+                + (f".{self.stage[i]}" if self.folded else "")
+                for i in range(begin, end)
                 if int(self.kind[i]) in LETTERS
             ]
             lines.append(f"device {device}: {' '.join(words)}")

@@ -26,7 +26,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -186,7 +185,7 @@ def replay_pipeline(
     """
     check_held(pipeline)
     costs = costs or PipelineCosts()
-    depth = pipeline.stages // pipeline.replicas
+    depth = pipeline.replica_stages
     durations, communication, unit = costs.scaled(depth, pipeline.micro_batches * pipeline.replicas)
     durations = np.tile(durations, pipeline.replicas)
     positions = ActionPositions(pipeline)
@@ -194,8 +193,8 @@ def replay_pipeline(
     clock = ActionTimes(pipeline, positions, durations, communication)
     starts = clock.starts()
     own = clock.own
-    busy = [own[begin:end].sum() for begin, end in device_ranges(pipeline)]
-    ends = [starts[end - 1] + own[end - 1] for begin, end in device_ranges(pipeline) if end > begin]
+    busy = [own[begin:end].sum() for begin, end in pipeline.ranges]
+    ends = [starts[end - 1] + own[end - 1] for begin, end in pipeline.ranges if end > begin]
     found = [*footprint_per_stage(footprints, depth)] * pipeline.replicas
     check_footprints(found, pipeline.micro_batches)
     is_recomputed = np.zeros(pipeline.stages, bool)
@@ -224,11 +223,6 @@ def check_held(pipeline: Pipeline) -> None:
         len(pipeline), cells, pipeline.stages, len(np.unique(pipeline.kind)),
         int(together) // pipeline.replicas,
     )  # fmt: skip
-
-
-def device_ranges(pipeline: Pipeline) -> list[tuple[int, int]]:
-    """Return for every device the begin and end of its actions."""
-    return list(pairwise(pipeline.first.tolist()))
 
 
 def unscaled(amount: Any, unit: int | Fraction) -> Number:
@@ -262,7 +256,7 @@ def footprint_per_stage(
 def peaks_of(pipeline: Pipeline, tables: tuple[Integers, Integers]) -> tuple[int, ...]:
     """Return the peak memory of each device, during an action or after one."""
     peaks = []
-    for begin, end in device_ranges(pipeline):
+    for begin, end in pipeline.ranges:
         held = memory_timeline(pipeline.kind[begin:end], pipeline.stage[begin:end], tables)
         peaks.append(int(max(each.max(initial=0) for each in held)))
     return tuple(peaks)
@@ -322,7 +316,7 @@ class ActionTimes:
         # Device by device: in one prefix sum of floats, the large clock of one device would round
         # off the small durations of the next.
         self.since = np.zeros_like(self.own)
-        for begin, end in pairwise(pipeline.first.tolist()):
+        for begin, end in pipeline.ranges:
             self.since[begin + 1 : end] = np.cumsum(self.own[begin:end])[:-1]
         is_recv = (pipeline.kind == Kind.RECV_ACTIVATION) | (pipeline.kind == Kind.RECV_COTANGENT)
         if pipeline.replicas > 1:
@@ -441,7 +435,7 @@ class ActionTimes:
     def awaited(self, device: int, upto: list[int], latest: Any, sender: Any) -> int:
         """Return the device that a blocked device waits for."""
         own = self.pipeline
-        recv, devices = upto[device], own.devices // own.replicas
+        recv, devices = upto[device], own.replica_devices
         if latest[recv] != TOGETHER:
             return int(sender[recv])
         # Every replica has this collective, as was checked: one of them is blocked before it.

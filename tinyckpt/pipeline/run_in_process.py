@@ -56,7 +56,7 @@ def check_arguments(
     optimizer: Optimizer | None = None,
 ) -> None:
     """Raise an error unless a pipeline is legal and matches stages, batches and optimiser."""
-    depth, count = pipeline.stages // pipeline.replicas, pipeline.micro_batches * pipeline.replicas
+    depth, count = pipeline.replica_stages, pipeline.micro_batches * pipeline.replicas
     steps = len(batches) // count if optimizer is not None and batches else 1
     if len(stages) != depth or len(batches) != count * steps:
         of = "" if pipeline.replicas == 1 else f" ({pipeline.micro_batches} in each replica)"
@@ -121,7 +121,7 @@ def run_pipeline(
     """
     check_arguments(pipeline, stages, batches, optimizer)
     begin = None if state is None else checked_state(state, optimizer, parameters_of(stages))
-    devices = pipeline.devices // pipeline.replicas
+    devices = pipeline.replica_devices
     sent: list[dict[Message, list[Any]]] = [{} for _ in range(pipeline.replicas)]
     programs = [
         device_program(
@@ -248,7 +248,7 @@ def gather_outcomes(
         optimizer: that updated the parameters, if any.
         collect: whether to gather everything; if not, only values.
     """
-    whole, devices = stages[0].stage.whole, pipeline.devices // pipeline.replicas
+    whole, devices = stages[0].stage.whole, pipeline.replica_devices
     replicas = [
         one_replica_result(outcomes[k : k + devices]) for k in range(0, len(outcomes), devices)
     ]
@@ -273,7 +273,7 @@ def gather_outcomes(
     def spec_of(data: int) -> Any:
         return whole.data[data].spec
 
-    zero = pipeline.zero if pipeline.replicas > 1 else 0
+    zero = pipeline.zero_in_effect
     if optimizer is not None:
         shares = [each.parameters for each in replicas]
         parameters = joined(whole.arguments[0], shares, zero == 3)

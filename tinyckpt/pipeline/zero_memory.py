@@ -26,7 +26,7 @@ from tinyckpt.base.tree import leaves
 from tinyckpt.base.units import size_text
 from tinyckpt.pipeline.parameter_shards import Parameters, parameters_of, share_spec
 from tinyckpt.pipeline.program import KINDS, Integers, Kind, Pipeline
-from tinyckpt.pipeline.replay import device_ranges, replay_pipeline
+from tinyckpt.pipeline.replay import replay_pipeline
 from tinyckpt.pipeline.stage_schedules import PlannedStage
 from tinyckpt.training.optimizers import Optimizer
 
@@ -108,13 +108,13 @@ def replay_state(
     """
     trace = replay_pipeline(pipeline, None, [each.footprint for each in stages])
     known = parameters_of(stages)
-    zero = pipeline.zero if pipeline.replicas > 1 else 0
+    zero = pipeline.zero_in_effect
     tables = action_bytes(known, zero, pipeline.replicas)
     shares = [pipeline.replicas if zero >= least else 1 for least in (3, 2, 1)]
     fixed = [fixed_bytes(pipeline, known, device, shares, optimizer)
              for device in range(pipeline.devices)]  # fmt: skip
     held, peaks, volumes = [], [], []
-    for device, (own, (begin, end)) in enumerate(zip(fixed, device_ranges(pipeline), strict=True)):
+    for device, (own, (begin, end)) in enumerate(zip(fixed, pipeline.ranges, strict=True)):
         places = pipeline.kind[begin:end], pipeline.stage[begin:end] % len(stages)
         change, most, *moved = (table[places] for table in tables[:4])
         first = first_of_stage(*places, FIRST_ALLOCATION[zero])
@@ -148,9 +148,8 @@ def fixed_bytes(
         shares: number of shards of each of the three.
         optimizer: of the state.
     """
-    own = device % (pipeline.devices // pipeline.replicas)
-    held = known.of_device(pipeline, own)
-    stages = [k for k in range(len(known.reads)) if pipeline.device_of[k] == own]
+    own = device % pipeline.replica_devices
+    held, stages = known.of_device(pipeline, own), pipeline.stages_on(own)
     made = {data for stage in stages for data in known.makes[stage]}
     updated = [data for stage in stages for data, _ in known.updates[stage]]
     state = optimizer.init([share_spec(known.spec(data), shares[2]) for data in updated])

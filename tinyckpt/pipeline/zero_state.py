@@ -96,7 +96,7 @@ class ZeroState:
             begin: the optimiser state to resume from; the initial one if not given.
         """
         self.replicas, self.number = pipeline.replicas, number
-        self.zero = pipeline.zero if self.replicas > 1 else 0
+        self.zero = pipeline.zero_in_effect
         self.stages, self.optimizer, self.steps = stages, optimizer, 0
         self.before = 0 if begin is None else begin.step
         self.gradients: Arrays = {}
@@ -115,7 +115,7 @@ class ZeroState:
             self.parameters[data] = self.share(array) if is_share else np.array(array, order="C")
         if optimizer is not None:
             self.apply = jit(update_of(optimizer))
-            for stage in np.flatnonzero(pipeline.device_of == device).tolist():
+            for stage in pipeline.stages_on(device):
                 updated = [data for data, _ in self.known.updates[stage]]
                 self.slots[stage] = slots_of(optimizer, updated, self.known)
                 if begin is None:
