@@ -15,7 +15,6 @@ afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 
 import numpy as np
 
@@ -41,16 +40,11 @@ LEGAL = (
     (Kind.ALL_REDUCE,),
     (Kind.REDUCE_SCATTER, Kind.GATHER_UPDATED),
     (Kind.REDUCE_SCATTER, Kind.GATHER_UPDATED),
-    (
-        Kind.REDUCE_SCATTER,
-        Kind.GATHER_FORWARD,
-        Kind.FREE_FORWARD,
-        Kind.GATHER_BACKWARD,
-        Kind.FREE_BACKWARD,
-    ),
-)
+    (Kind.REDUCE_SCATTER, Kind.GATHER_FORWARD, Kind.FREE_FORWARD, Kind.GATHER_BACKWARD,
+     Kind.FREE_BACKWARD),
+)  # fmt: skip
 Complaint = tuple[int, int, str]  # device, step, message
-Why = Callable[[int, int], str]  # from a stage and a micro-batch to the message
+Why = str | Callable[[int, int], str]  # a message; or one that depends on stage and micro-batch
 
 
 class ActionPositions:
@@ -67,7 +61,7 @@ class ActionPositions:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
-        self.depth = pipeline.stages // pipeline.replicas
+        self.depth = pipeline.replica_stages
         self.of = [self.table(kind) for kind in range(len(KINDS))]
         self.back = np.maximum(self.of[Kind.BACKWARD], self.of[Kind.BACKWARD_INPUT])
         self.done = np.maximum(self.of[Kind.BACKWARD], self.of[Kind.BACKWARD_WEIGHT])
@@ -107,7 +101,7 @@ class ActionPositions:
         Args:
             kind: of the actions.
             wrong: array (stages, micro-batches) that marks them.
-            why: makes the message for a stage and a micro-batch.
+            why: the message.
             steps: array of the actions' steps; those of ``kind`` if not given.
         """
         stages, micro_batches = wrong.nonzero()
@@ -117,8 +111,9 @@ class ActionPositions:
         devices = self.pipeline.device_of[stages]
         chosen = np.lexsort((positions, devices))[0]
         stage, micro_batch = int(stages[chosen]), int(micro_batches[chosen])
-        text = f"{Action(KINDS[kind], stage, micro_batch)}: {why(stage, micro_batch)}"
-        yield int(devices[chosen]), int(positions[chosen]), text
+        text = why if isinstance(why, str) else why(stage, micro_batch)
+        named = f"{Action(KINDS[kind], stage, micro_batch)}: {text}"
+        yield int(devices[chosen]), int(positions[chosen]), named
 
     def after(
         self,
@@ -182,11 +177,6 @@ def check_order(positions: ActionPositions) -> None:
         raise ScheduleError(f"device {device}, step {step}: {what}")
 
 
-def says(text: str) -> Why:
-    """Return a message that does not depend on stage and micro-batch."""
-    return lambda stage, micro_batch: text
-
-
 def dependence_violations(positions: ActionPositions) -> Iterator[Complaint]:
     """Yield for each dependence within a stage the first action that comes before its input."""
     of = positions.of
@@ -226,9 +216,9 @@ def unmatched_messages(positions: ActionPositions) -> Iterator[Complaint]:
             is_there = of[own] != ABSENT
             wrong = is_there & remote[:, None] & (shifted_by_stage(of[other], to) == ABSENT)
             what = f"its {KINDS[other].replace('_', ' ')} is missing on the device of its neighbour"
-            yield from positions.first_of(own, wrong, says(what))
+            yield from positions.first_of(own, wrong, what)
             what = "its neighbouring stage is on no other device"
-            yield from positions.first_of(own, is_there & ~remote[:, None], says(what))
+            yield from positions.first_of(own, is_there & ~remote[:, None], what)
 
 
 def shifted_by_stage(table: Integers, towards: int) -> Integers:
@@ -250,13 +240,11 @@ def incomplete_stages(positions: ActionPositions) -> Iterator[Complaint]:
     yield from positions.missing(
         Kind.BACKWARD_WEIGHT, halves & (of[Kind.BACKWARD_WEIGHT] == ABSENT)
     )
-    yield from positions.first_of(
-        Kind.BACKWARD, whole & halves, says("it is done in halves as well")
-    )
+    yield from positions.first_of(Kind.BACKWARD, whole & halves, "it is done in halves as well")
     is_recomputed = (of[Kind.RECOMPUTE] != ABSENT).any(axis=1)
     wrong = is_recomputed[:, None] & (of[Kind.RECOMPUTE] == ABSENT) & (positions.back != ABSENT)
     what = "it is not recomputed before, as others of its stage are"
-    yield from positions.first_of(Kind.BACKWARD, wrong, says(what), positions.back)
+    yield from positions.first_of(Kind.BACKWARD, wrong, what, positions.back)
 
 
 def stale_accesses(positions: ActionPositions) -> Iterator[Complaint]:
@@ -289,7 +277,7 @@ def collective_complaints(positions: ActionPositions) -> Iterator[Complaint]:
     why = f"there is none with {own.replicas} replicas and zero={own.zero}"
     for kind in (*COLLECTIVES, Kind.FREE_FORWARD, Kind.FREE_BACKWARD):
         if kind not in legal:
-            yield from positions.first_of(kind, positions.of[kind] != ABSENT, says(why))
+            yield from positions.first_of(kind, positions.of[kind] != ABSENT, why)
     if own.replicas > 1:
         yield from mismatched_collectives(positions)
         yield from unreduced_gradients(positions)
@@ -300,9 +288,9 @@ def collective_complaints(positions: ActionPositions) -> Iterator[Complaint]:
 def mismatched_collectives(positions: ActionPositions) -> Iterator[Complaint]:
     """Yield where the collectives of a device's replica first differ from those of replica 0."""
     own = positions.pipeline
-    devices = own.devices // own.replicas
+    devices = own.replica_devices
     is_together = np.isin(own.kind, COLLECTIVES)
-    rows = [begin + np.flatnonzero(is_together[begin:end]) for begin, end in pairwise(own.first)]
+    rows = [begin + np.flatnonzero(is_together[begin:end]) for begin, end in own.ranges]
     # A number for each collective, the same in all replicas, and one for the end of the device.
     numbers = [np.append(own.collective_numbers(each), NOTHING) for each in rows]
 
@@ -337,7 +325,7 @@ def unreduced_gradients(positions: ActionPositions) -> Iterator[Complaint]:
         again = reduced != ABSENT
         again[:, 0] = False
         yield from positions.first_of(
-            kind, again, says("it is done once per batch, as that of micro-batch 0")
+            kind, again, "it is done once per batch, as that of micro-batch 0"
         )
         done, reduced = done.max(axis=1, keepdims=True), reduced[:, :1]
     wrong = (reduced != ABSENT) & (reduced < done)
