@@ -120,7 +120,8 @@ def planned(stage: Stage, schedule: Schedule, early: bool = False) -> PlannedSta
         )
     if early:
         schedule = recompute_early(stage, schedule)
-    steps, live = schedule.steps, list(replay(schedule).live_bytes)
+    trace, steps = replay(schedule), schedule.steps
+    live = list(trace.live_bytes)
     ends = part_ends(stage, steps)
     bounds = list(zip([0, *ends[:-1]], ends, strict=True))
     parts = tuple(steps[begin:end] for begin, end in bounds)
@@ -130,8 +131,10 @@ def planned(stage: Stage, schedule: Schedule, early: bool = False) -> PlannedSta
     for position in range(exchanged - 1, ends[0]):
         live[position] -= back
     during = [taken + max(live[begin:end], default=0) for begin, end in bounds]
-    settled = live_bytes_after(schedule)
-    after = [taken + (settled[end - 1] if end else 0) for end in ends]
+    # After a step, what is live without workspace.
+    counted = zip(trace.activation, trace.cotangent, trace.output, strict=True)
+    settled = [0, *map(sum, counted)]
+    after = [taken + settled[end] for end in ends]
     footprint = Footprint(
         forward=during[0],
         held=after[0] - back,
@@ -245,12 +248,6 @@ def end_of_producers(stage: Stage, steps: Sequence[Step], values: Iterable[int])
     """Return the position after the last step that computes some values of the whole graph."""
     last, data = last_evaluations(steps), stage.graph.data
     return max((last.get(data[own].producer, 0) for own in stage.ids(values)), default=0)
-
-
-def live_bytes_after(schedule: Schedule) -> list[int]:
-    """Return the bytes live after every step, without workspace."""
-    trace = replay(schedule)
-    return [sum(each) for each in zip(trace.activation, trace.cotangent, trace.output, strict=True)]
 
 
 def pipeline_costs(
