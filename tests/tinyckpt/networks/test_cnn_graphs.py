@@ -17,18 +17,11 @@ from tinyckpt.networks.transformer import transformer
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "macs"),
-    [
-        ("vgg16", 138_357_544, 15_470_264_320),
-        ("resnet50", 25_557_032, 4_089_184_256),
-        ("mobilenet", 4_231_976, 568_740_352),
-    ],
+    ("name", "macs"),
+    [("vgg16", 15_470_264_320), ("resnet50", 4_089_184_256), ("mobilenet", 568_740_352)],
 )
-def test_parameters_and_multiply_adds_equal_published(
-    name: str, parameters: int, macs: int
-) -> None:
+def test_multiply_adds_equal_published(name: str, macs: int) -> None:
     graph = SHAPES[name](batch=1)
-    assert sum(n.spec.size for n in graph.data if n.role == "parameter") == parameters
     products = [o for o in graph.operators[: graph.forward_count] if o.kind in ("conv2d", "matmul")]
     biases = sum(graph.data[o.outputs[0]].spec.size for o in products if len(o.inputs) == 3)
     assert sum(o.flops for o in products) == 2 * macs + biases
@@ -38,11 +31,6 @@ def test_parameters_and_multiply_adds_equal_published(
 def test_blocks_of_any_batch_are_not_visited_to_build_a_graph(name: str) -> None:
     small, large = SHAPES[name](batch=8), SHAPES[name](batch=8 * 10**9)
     assert [o.name for o in large.operators] == [o.name for o in small.operators]
-
-
-def test_unet_parameters_equal_paper() -> None:
-    graph = unet()
-    assert sum(n.spec.size for n in graph.data if n.role == "parameter") == 31_030_658
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -8,32 +8,37 @@ import tinyckpt as tc
 from tests.tinyckpt.networks.small import SMALL, small
 from tinyckpt import networks
 
+# By the name on the command line; other sizes below.
 PUBLISHED = {
-    "LeNet-5": (networks.lenet5(), 61_706),
-    "the CNN of 100 layers": (networks.cnn100(), 92_208_120),
-    "VGG-16": (networks.vgg(16), 138_357_544),
-    "VGG-19": (networks.vgg(19), 143_667_240),
-    "ResNet-18": (networks.resnet(18), 11_689_512),
-    "ResNet-34": (networks.resnet(34), 21_797_672),
-    "ResNet-50": (networks.resnet(50), 25_557_032),
-    "ResNet-101": (networks.resnet(101), 44_549_160),
-    "ResNet-152": (networks.resnet(152), 60_192_808),
-    "MobileNet": (networks.mobilenet_v1(), 4_231_976),
-    "the U-Net": (networks.unet_network(), 31_030_658),
-    "ViT-B/16": (networks.vit(), 86_567_656),
-    "BERT-base": (networks.bert(), 109_482_240),
-    "RoBERTa-base": (networks.roberta(), 124_645_632),
-    "GPT-2 of 124M": (networks.gpt2(), 124_439_808),
-    "GPT-2 of 774M": (networks.gpt2(36, 1280), 774_030_080),
-    "LLaMA-7B": (networks.llama(), 6_738_415_616),
-    "LLaMA-13B": (networks.llama(40, 5120, hidden=13824), 13_015_864_320),
+    "lenet5": 61_706,
+    "cnn100": 92_208_120,
+    "vgg16": 138_357_544,
+    "vgg19": 143_667_240,
+    "resnet18": 11_689_512,
+    "resnet50": 25_557_032,
+    "resnet152": 60_192_808,
+    "mobilenet": 4_231_976,
+    "unet": 31_030_658,
+    "vit": 86_567_656,
+    "bert": 109_482_240,
+    "roberta": 124_645_632,
+    "gpt2": 124_439_808,
+    "gpt2_large": 774_030_080,
+    "llama7b": 6_738_415_616,
 }
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameter_count_equals_published(name: str) -> None:
-    network, count = PUBLISHED[name]
-    assert network.parameter_count == count
+    network = networks.network_or_graph(name)
+    assert isinstance(network, networks.Network)
+    assert network.parameter_count == PUBLISHED[name]
+
+
+def test_other_depths_have_their_published_counts() -> None:
+    assert networks.resnet(34).parameter_count == 21_797_672
+    assert networks.resnet(101).parameter_count == 44_549_160
+    assert networks.llama(40, 5120, hidden=13824).parameter_count == 13_015_864_320
 
 
 def test_running_statistics_are_not_parameters() -> None:
@@ -66,13 +71,6 @@ def test_cnn100_saved_bytes_per_image_equal_published() -> None:
     read = {data for o in graph.operators[graph.forward_count :] for data in o.inputs}
     read |= {node.view_of for node in graph.data if node.id in read and node.view_of is not None}
     assert found | indices <= read
-
-
-def test_llama_7b_plans_and_replays_without_arrays() -> None:
-    graph = networks.llama(length=2048, batch=4).graph()
-    assert sum(n.spec.size for n in graph.data if n.role == "parameter") == 6_738_415_616
-    peaks = [tc.replay(tc.plan(graph, policy)).peak_bytes for policy in ("sqrt_n", "store_all")]
-    assert peaks[0] < peaks[1]
 
 
 @pytest.mark.parametrize("name", SMALL)
