@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinyckpt as tc
+from tests.conftest import examples
 from tests.random_dags import training_graphs
 from tests.tinyckpt.pipeline.one_device import loss, on_one_device, owner_of, perceptron
 from tinyckpt.base.errors import BackendError, GraphError, OptionError, ScheduleError
@@ -48,6 +49,7 @@ def drawn_pipeline(data: st.DataObject, most: int) -> Pipeline:
 
 
 @pytest.mark.long
+@settings(max_examples=examples(250))
 @given(training_graphs(largest=8), st.data())
 def test_random_partitions_and_pipelines_equal_one_device(
     drawn: tuple[tc.TrainingGraph, tuple[Any, ...]], data: st.DataObject
@@ -186,6 +188,33 @@ def test_mean_over_micro_batches_equals_whole_batch() -> None:
     assert abs(np.mean(result.values) - value) < 1e-12
     for ours, theirs in zip(leaves(result.gradients), leaves(gradients), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
+def test_batch_norm_normalises_over_one_micro_batch() -> None:
+    def loss(params: Any, x: Any) -> Any:
+        h, mean, variance = tc.batch_norm(x, params["scale"], params["shift"])
+        return tc.mean(tc.tanh(h) ** 2), mean, variance
+
+    draw = np.random.default_rng(0)
+    params = {"scale": draw.normal(size=3), "shift": draw.normal(size=3)}
+    batches = [(params, draw.normal(size=(4, 3, 2, 2))) for _ in range(4)]
+    graph = tc.differentiate(tc.build(loss, *batches[0]))
+    stages = plan_stages(stages_of(graph, partition(graph, 2)))
+    result = run_pipeline(data_parallel(PIPELINES["1f1b"](2, 2), 2, zero=2), stages, batches)
+    values, gradients = on_one_device(graph, batches)
+    # As one device that adds up micro-batches: the same numbers, statistics of each included.
+    for ours, theirs in zip(leaves(result.values), leaves(values), strict=True):
+        assert np.array_equal(ours, theirs)
+    for ours, theirs in zip(leaves(result.gradients), gradients, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-15)
+    # And not those of the whole batch, whose statistics are others.
+    whole = tc.run(tc.plan(tc.differentiate(tc.build(loss, params, tc.Spec((16, 3, 2, 2))))),
+                   params, np.concatenate([batch[1] for batch in batches]))  # fmt: skip
+    differences = [
+        np.abs(ours - theirs).max()
+        for ours, theirs in zip(leaves(whole.gradients), gradients, strict=True)
+    ]
+    assert max(differences) > 1e-4
 
 
 def test_shared_parameter_in_two_stages_gets_both_gradients() -> None:
