@@ -81,6 +81,7 @@ def test_batch_may_be_one_dict(model: str, capsys: pytest.CaptureFixture[str]) -
     assert "model.get_submodule" in expected[1]
 
 
+@pytest.mark.usefixtures("hurried")
 def test_printed_code_runs_within_budget(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = said(capsys, f"{model}:make", "--budget", "80 %")
     names: dict[str, Any] = {}
