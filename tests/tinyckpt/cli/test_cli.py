@@ -99,16 +99,6 @@ def test_network_from_python_file_is_planned(
     assert "cannot read" in run(capsys, "plan", f"{tmp_path}/none.py:make")[2]
 
 
-@pytest.mark.parametrize("job", ["gif", "play", "plan", "compare"])
-def test_bad_name_is_refused_before_any_work(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], job: str
-) -> None:
-    monkeypatch.setattr(cli, "plan", None)
-    code, _, err = run(capsys, job, "chain:4", "-o", "x.bmp")
-    assert code == 2
-    assert "-o x.bmp: it must end in ." in err
-
-
 def test_picture_suffixes_equal_those_of_viz() -> None:
     from viz.raster.encode import SUFFIXES
 
@@ -283,13 +273,6 @@ def test_python_m_tinyckpt_runs() -> None:
     command = [sys.executable, "-m", "tinyckpt", "plan", "chain:2"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "peak 4 nodes" in result.stdout
-    assert result.stderr == ""
-
-
-def test_closed_pipe_exits_cleanly() -> None:
-    command = f"{sys.executable} -m tinyckpt plan chain:30 | head -1"
-    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
-    assert result.stdout.startswith("  0  compute  f1")
     assert result.stderr == ""
 
 

@@ -102,6 +102,21 @@ REFUSED = [
     (f"{PIPE} --rate 0.1", "--rate is for what runs"),
     (f"{PIPE} --policy sqrtn", "unknown policy 'sqrtn' (did you mean sqrt_n?)"),
 ]
+MISSPELT = [
+    ("plann chain:4", "(did you mean plan?)"),
+    ("plan chian:4", "(did you mean chain?)"),
+    ("plan resnet5", "(did you mean resnet50?)"),
+    ("plan chain:4 --policy gredy", "(did you mean greedy?)"),
+    ("compare chain:4 --policy sqrtn", "(did you mean sqrt_n?)"),
+    ("plan chain:4 --polcy dtr", "arguments: --polcy dtr (did you mean --policy?)"),
+    ("plan chain:4 --explian", "(did you mean --explain?)"),
+    ("plan chain:4 --cost flop", "(did you mean flops?)"),
+    ("plan chain:4 --set slot=3", "no policy has this option (did you mean slots?)"),
+    ("plan chain:4 --time-limit nan", "'nan': expected seconds, 0 or more"),
+    ("plan chain:4 --time-limit=-1", "'-1': expected seconds, 0 or more"),
+    ("plan chain:4 \x1b[2J", "unrecognized arguments: \\x1b[2J\n"),
+    ("plan \x1b[2J", "unknown network '\\x1b[2J'; known are"),
+]
 LAUNCHED = [
     ("-o x.png", "a launcher runs one --schedule, and draws nothing with -o"),
     ("--schedule gpipe --schedule 1f1b", "a launcher runs one --schedule, and draws nothing"),
@@ -129,9 +144,10 @@ def check_refused(capsys: pytest.CaptureFixture[str], line: str, message: str) -
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("error: ") == 1
+    assert "\x1b" not in err
 
 
-@pytest.mark.parametrize(("line", "message"), REFUSED)
+@pytest.mark.parametrize(("line", "message"), [*REFUSED, *MISSPELT])
 def test_wrong_usage_exits_with_2(
     capsys: pytest.CaptureFixture[str], line: str, message: str
 ) -> None:

@@ -167,33 +167,6 @@ def test_command_runs_outside_main_thread(capsys: pytest.CaptureFixture[str]) ->
     assert codes == [0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("plann", "chain:4"), "(did you mean plan?)"),
-        (("plan", "chian:4"), "(did you mean chain?)"),
-        (("plan", "resnet5"), "(did you mean resnet50?)"),
-        (("plan", "chain:4", "--policy", "gredy"), "(did you mean greedy?)"),
-        (("compare", "chain:4", "--policy", "sqrtn"), "(did you mean sqrt_n?)"),
-        (("plan", "chain:4", "--polcy", "dtr"), "arguments: --polcy dtr (did you mean --policy?)"),
-        (("plan", "chain:4", "--explian"), "(did you mean --explain?)"),
-        (("plan", "chain:4", "--cost", "flop"), "(did you mean flops?)"),
-        (("plan", "chain:4", "--set", "slot=3"), "no policy has this option (did you mean slots?)"),
-        (("plan", "chain:4", "--time-limit", "nan"), "'nan': expected seconds, 0 or more"),
-        (("plan", "chain:4", "--time-limit=-1"), "'-1': expected seconds, 0 or more"),
-        (("plan", "chain:4", "\x1b[2J"), "unrecognized arguments: \\x1b[2J\n"),
-        (("plan", "\x1b[2J"), "unknown network '\\x1b[2J'; known are"),
-    ],
-)
-def test_misspelt_name_gets_suggestion(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
-) -> None:
-    code, out, err = run(capsys, *arguments)
-    assert (code, out) == (2, "")
-    assert message in err
-    assert "\x1b" not in err
-
-
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "--version") == (0, f"tinyckpt {tc.__version__}\n", "")
 
