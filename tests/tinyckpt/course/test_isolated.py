@@ -102,10 +102,6 @@ def test_hostile_answer_gets_no_points_and_an_explanation(name: str, tmp_path: P
     assert (file.read_text(), list(tmp_path.iterdir())) == (code, [file])
 
 
-def test_there_are_more_than_sixteen_hostile_answers() -> None:
-    assert len(HOSTILE) >= 16
-
-
 def test_right_answer_gets_its_points_and_is_cut_off(tmp_path: Path) -> None:
     file = tmp_path / "answer.py"
     file.write_text(f"{RIGHT}print('hello')\n")
@@ -119,8 +115,8 @@ def test_right_answer_gets_its_points_and_is_cut_off(tmp_path: Path) -> None:
 def test_elapsed_time_is_limited_too(tmp_path: Path) -> None:
     file = tmp_path / "answer.py"
     file.write_text("import time; time.sleep(1000)\n")
-    found = isolated.ask(file, ["puzzle 1"], limits=isolated.Limits(seconds=3))
-    assert found.problems == ("it took longer than 3 s",)
+    found = isolated.ask(file, ["puzzle 1"], limits=isolated.Limits(seconds=2))
+    assert found.problems == ("it took longer than 2 s",)
 
 
 def test_questions_after_one_that_ends_the_process_are_asked_again(tmp_path: Path) -> None:
