@@ -15,20 +15,14 @@ import pytest
 
 import tinyckpt as tc
 from tests import strict
+from tests.tinyckpt.training.test_train_step import PARAMETERS, X, Y, loss
 from tinyckpt.base import interrupted_step as interrupted
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.core.execute import execute
 from tinyckpt.ops import kernels_parameter_update as kernels_updating
 
-R = np.random.default_rng(5)
-PARAMETERS = {"w": R.normal(size=(4, 3)), "b": [R.normal(size=3)]}
 HALVES = map_leaves(lambda p: p.astype("float16"), PARAMETERS)
-X, Y = R.normal(size=(8, 4)), R.normal(size=(8, 3))
 SENTENCE = "a step was interrupted after it had begun to update the state in place, and arrays of"
-
-
-def loss(params: Any, x: Any, y: Any) -> Any:
-    return tc.mean((tc.tanh(x @ params["w"] + params["b"][0]) - y) ** 2)
 
 
 def carrying(params: Any, carried: Any, x: Any, y: Any) -> Any:

@@ -12,11 +12,7 @@ import numpy as np
 import pytest
 
 import tinyckpt as tc
-from tinyckpt.base.tree import leaves
-
-
-def arrays(tree: Any) -> Any:
-    return np.concatenate([np.asarray(leaf, np.float64).ravel() for leaf in leaves(tree)])
+from tests.tinyckpt.training.test_train_step import arrays
 
 
 def deep(params: Any, x: Any) -> Any:
