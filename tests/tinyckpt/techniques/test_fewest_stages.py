@@ -61,9 +61,10 @@ def test_fitting_graph_recomputes_nothing_and_infeasible_budget_gives_none() -> 
 @pytest.mark.long
 def test_compression_with_recomputation_recomputes_few_stages() -> None:
     graph = NETWORK.graph()
-    found = quick(NETWORK, budget=WHOLE - FREED - 1, time_limit=1.0, measure=False)
-    row = found.row("8 bits + recomputation")
-    few = fewest_stages(GRAPH, flops(GRAPH), WHOLE - FREED - 1, 9.0)
+    name, budget = "8 bits + recomputation", WHOLE - FREED - 1
+    found = quick(NETWORK, "8 bits", name, budget=budget, time_limit=1.0, measure=False)
+    row = found.row(name)
+    few = fewest_stages(GRAPH, flops(GRAPH), budget, 9.0)
     assert few is not None
     assert row.times is not None
     whole = cost_of(tc.plan(graph), flops(graph))

@@ -38,7 +38,7 @@ def test_step_beyond_memory_or_time_is_not_run_with_reason(monkeypatch: pytest.M
     network = Network("table", loss, (tc.Spec((2**30, 32), "float32"), tc.Spec((8,), "int64")))
     with monkeypatch.context() as context:
         context.setattr(comparison, "random_arrays", refuse)
-        found = quick(network, stages=1)
+        found = quick(network, "store-all")
     assert found.note == (
         "nothing was measured: store-all: it needs 256.0 GiB, arguments included; the limit is "
         "4.0 GiB"
@@ -62,7 +62,7 @@ def test_step_beyond_memory_or_time_is_not_run_with_reason(monkeypatch: pytest.M
 def test_non_finite_gradients_prevent_measurement() -> None:
     network = Network("bad", lambda w, x: tc.sum(tc.sqrt(0.0 * w * x)), (tc.Spec(4),) * 2)
     with np.errstate(all="ignore"):
-        found = quick(network, stages=1)
+        found = quick(network, "store-all")
     assert (
         found.note
         == "nothing was measured: store-all: the gradients of random arguments are not finite"

@@ -30,8 +30,12 @@ FUNCTIONS = [name for name in TECHNIQUES if "offload" not in name][2:-2]  # that
 WITHOUT_SPEED = tc.Link(10**30)
 
 
-def quick(what: Any, **options: Any) -> TechniqueComparison:
-    return compare_techniques(what, **{"time_limit": QUICK, **options})
+def quick(what: Any, *names: str, **options: Any) -> TechniqueComparison:
+    """Compare techniques, all or store-all and those named, with little time for each plan."""
+    chosen = {name: TECHNIQUES[name] for name in ("store-all", *names)} if names else TECHNIQUES
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(comparison, "TECHNIQUES", chosen)
+        return compare_techniques(what, **{"time_limit": QUICK, **options})
 
 
 def check(found: TechniqueComparison) -> None:
@@ -150,7 +154,7 @@ def test_network_peaks_equal_replay_and_execution(name: str) -> None:
 
 @pytest.mark.long
 def test_compression_error_grows_with_fewer_bits() -> None:
-    found = quick(tc.networks.mlp(3, 64, batch=256))
+    found = quick(tc.networks.mlp(3, 64, batch=256), "8 bits", "4 bits", "2 bits")
     errors = [found.row(f"{bits} bits").error for bits in (8, 4, 2)]
     assert None not in errors
     assert 0 < errors[0] < errors[1] < errors[2] < 1  # type: ignore[operator]
@@ -186,7 +190,6 @@ def test_every_technique_has_a_row(
         assert found.row("pipeline").takes.startswith(f"{stages} device")
 
 
-@pytest.mark.long
 def test_logits_needed_whole_are_not_chunked() -> None:
     def summed(w: Any, x: Any, y: Any) -> Any:
         losses, sums = tc.apply_all(tc.PRIMITIVES["cross_entropy"], x @ w, y)
@@ -205,16 +208,15 @@ def test_logits_needed_whole_are_not_chunked() -> None:
         "the loss is no cross-entropy": lambda w, x, y: tc.mean(tc.tanh(x @ w)),
     }
     for why, loss in losses.items():
-        found = quick(Network("n", loss, (tc.Spec((4, 7)), x, y)), stages=1, time_limit=0.05)
+        found = quick(Network("n", loss, (tc.Spec((4, 7)), x, y)), "chunking")
         assert found.row("chunking").why.startswith(why)
     network = tc.networks.mlp(2, 8, 12)
-    row = quick(network, chunks=5).row("chunking")
+    row = quick(network, "chunking", chunks=5).row("chunking")
     kinds = [operator.kind for operator in row.schedules[0].graph.operators]
     assert kinds.count("cross_entropy") == 5
     assert row.takes.startswith("logits in 5 pieces")
 
 
-@pytest.mark.long
 def test_loss_other_than_sample_mean_is_not_called_exact() -> None:
     specs = (tc.Spec((4, 4)), tc.Spec((6, 4)))
     losses: dict[str, Any] = {
@@ -228,7 +230,7 @@ def test_loss_other_than_sample_mean_is_not_called_exact() -> None:
         "beside": lambda w, x: tc.mean(tc.tanh(x @ w)) + tc.sum(w * w),
     }
     for name, loss in losses.items():
-        row = quick(Network(name, loss, specs), time_limit=0.1, stages=1).row("accumulation")
+        row = quick(Network(name, loss, specs), "accumulation").row("accumulation")
         expected = {"rounded": "rounded", "dropout": "approximate"}
         assert row.gradients == expected.get(name, "unproven")
         assert row.error is not None
@@ -238,7 +240,8 @@ def test_loss_other_than_sample_mean_is_not_called_exact() -> None:
 def test_offload_time_equals_simulated_link() -> None:
     graph = tc.networks.chain(8)
     link = tc.Link(Fraction(256), latency=1, engines=1)
-    found = quick(graph, costs=tc.cost.evaluations, link=link)
+    names = "recomputation", "offload", "recomputation + offload"
+    found = quick(graph, *names, costs=tc.cost.evaluations, link=link)
     row = found.row("offload")
     (schedule,) = row.schedules
     line = tc.timed(schedule, link, tc.cost.evaluations(graph), budget=found.budget)
@@ -246,7 +249,7 @@ def test_offload_time_equals_simulated_link() -> None:
     assert found.row("recomputation + offload").times <= min(  # type: ignore[operator]
         row.times or 0, found.row("recomputation").times or 0
     )
-    without = quick(graph, costs=tc.cost.evaluations)
+    without = quick(graph, "offload", "pipeline", costs=tc.cost.evaluations)
     assert (
         without.row("offload").why
         == "no link is known in evaluations: give its bandwidth, in bytes for each"
@@ -258,15 +261,16 @@ def test_offload_refuses_too_many_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(comparison, "MOST_MOVABLE", 15)
-    found = quick(tc.networks.chain(16), measure=False)
-    for name in ("offload", "recomputation + offload"):
+    names = "offload", "recomputation + offload"
+    found = quick(tc.networks.chain(16), "recomputation", *names, measure=False)
+    for name in names:
         assert found.row(name).why == "16 values could be offloaded; copies of at most 15 are timed"
     assert found.row("recomputation").fits
-    assert quick(tc.networks.chain(15), measure=False).row("offload").fits
+    assert quick(tc.networks.chain(15), "offload", measure=False).row("offload").fits
 
 
 def test_infinite_bandwidth_is_null_in_json() -> None:
-    found = quick(tc.networks.chain(8), link=tc.Link(float("inf")), measure=False)
+    found = quick(tc.networks.chain(8), "offload", link=tc.Link(float("inf")), measure=False)
     document = json.loads(json.dumps(found.document(), allow_nan=False))
     assert document["link"] == {"bandwidth": None, "latency": 0.0, "engines": 2}
     assert document["rows"][0]["fits"] is False
@@ -336,12 +340,11 @@ def test_dropout_makes_accumulated_gradients_approximate() -> None:
         return tc.mean(tc.dropout(tc.tanh(x @ w), 0.5, seed=3) ** 2)
 
     network = Network("noise", loss, (tc.Spec((4, 4)), tc.Spec((8, 4))))
-    found = quick(network, budget="90 %")
+    found = quick(network, "accumulation", budget="90 %")
     assert found.row("accumulation").gradients == "approximate"
     assert found.row("accumulation").sense == "each part draws by itself"
 
 
-@pytest.mark.long
 def test_more_stages_than_operators_are_refused_before_building() -> None:
-    found = quick(tc.networks.mlp(2, 8), stages=10**9, measure=False)
+    found = quick(tc.networks.mlp(2, 8), "pipeline", stages=10**9, measure=False)
     assert "it can be cut into 1 to" in found.row("pipeline").why
