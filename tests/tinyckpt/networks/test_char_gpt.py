@@ -65,7 +65,7 @@ def test_tiny_gpt_learns_text() -> None:
     params = random_arrays(network.specs[0])
     squares = [np.zeros_like(array) for array in leaves(params)]
     step = tc.value_and_grad(network.loss, "sqrt_n")
-    for tokens, labels in islice(batches(text, 8, 64), 60):
+    for tokens, labels in islice(batches(text, 8, 64), 40):
         loss, gradients = step(params, tokens, labels)
         for array, gradient, square in zip(leaves(params), leaves(gradients), squares, strict=True):
             square += gradient**2

@@ -25,7 +25,7 @@ def test_digits_cnn_reaches_98_percent_test_accuracy() -> None:
     step = tc.value_and_grad(network.loss, "sqrt_n")
     generator = np.random.default_rng(0)
     squares = [np.zeros_like(array) for array in leaves(params)]
-    epochs = 10
+    epochs = 5
     for epoch in range(epochs):
         order = generator.permutation(len(digits.labels))
         for begin in range(0, len(order), 100):
