@@ -47,7 +47,7 @@ def save_board(paths: Iterable[str | os.PathLike[str]], target: str | os.PathLik
     tables: dict[tuple[str, int], list[tuple[str, dict[str, Any]]]] = {}
     for path in map(Path, paths):
         document = read(path)
-        kind = "puzzle" if "puzzle" in document else "part"
+        kind = kind_of(document)
         tables.setdefault((kind, document[kind]), []).append((path.stem, document))
     parts = [table_of(*key, rows) for key, rows in sorted(tables.items())]
     write_atomically(target, PAGE.format(tables="\n".join(parts)).encode())
@@ -56,17 +56,22 @@ def save_board(paths: Iterable[str | os.PathLike[str]], target: str | os.PathLik
 def read(path: Path) -> dict[str, Any]:
     """Read a score or a grade, and check its numbers."""
     document = Reader(path).parse(read_bytes(path))
-    known = isinstance(document, dict) and document.get("schema") == "tinyckpt.grade"
-    numbers = [document.get(key) for key in ("points", "of")] if known else [None]
-    kinds = [document.get(key, 0) for key in ("puzzle", "part")] if known else [None]
-    values = [document.get(key) or 0 for key in ("peak", "cost", "gap")] if known else []
-    if (
-        not all(type(each) is int for each in numbers + kinds)
-        or not all(type(each) in (int, float) for each in values)
-        or kinds[0] not in (0, *PUZZLES)
-    ):
-        raise FormatError(f"{path} is no grade, as --json writes it")
-    return dict(document)
+    if isinstance(document, dict) and document.get("schema") == "tinyckpt.grade":
+        kind = kind_of(document)
+        whole = [document.get(key) for key in ("points", "of", kind)]
+        others = [document.get(key) or 0 for key in ("peak", "cost", "gap")]
+        if (
+            all(type(each) is int for each in whole)
+            and all(type(each) in (int, float) for each in others)
+            and (kind == "part" or document[kind] in PUZZLES)
+        ):
+            return dict(document)
+    raise FormatError(f"{path} is no grade, as --json writes it")
+
+
+def kind_of(document: dict[str, Any]) -> str:
+    """Return what a document is the result of: ``puzzle`` or ``part``."""
+    return "puzzle" if "puzzle" in document else "part"
 
 
 def table_of(kind: str, number: int, rows: list[tuple[str, dict[str, Any]]]) -> str:

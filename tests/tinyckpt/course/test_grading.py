@@ -320,6 +320,8 @@ def test_board_escapes_names_and_refuses_what_is_no_grade(tmp_path: Path) -> Non
         {**document, "points": "<script>"},
         {**document, "gap": "x"},
         {**document, "puzzle": 99},
+        {**document, "puzzle": 0},
+        {key: document[key] for key in ("schema", "points", "of")},  # of no part
         [],
     ):
         bad = tmp_path / "bad.json"
