@@ -50,7 +50,12 @@ def torch_job(options: Any) -> int:
     if options.hf:
         return config_job(options)
     with importing(options.model.rpartition(":")[0]):  # a forward may import neighbours too
-        return report(options)
+        model, args = model_of(options)
+        if options.code and not options.advise and options.device is None:
+            wrong_usage(
+                options, "--code goes with --advise or --hf: it says what advice is written for"
+            )
+        return report(options, model, args)
 
 
 def config_job(options: Any) -> int:
@@ -69,10 +74,8 @@ def config_job(options: Any) -> int:
     finally:
         if is_on:
             gc.enable()
-    job = advise_job if options.device is None else device_job
-    job = modules_job if options.modules else job
     try:
-        status = job(options, model, [batch])
+        status = report(options, model, [batch])
     finally:
         gc.unfreeze()
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
@@ -80,22 +83,22 @@ def config_job(options: Any) -> int:
     return status
 
 
-def report(options: Any) -> int:
-    """Trace, plan and report the model that the options name."""
-    model, args = model_of(options)
-    if options.code and not options.advise and options.device is None:
-        wrong_usage(
-            options, "--code goes with --advise or --hf: it says what advice is written for"
-        )
+def report(options: Any, model: Any, args: Sequence[Any]) -> int:
+    """Report on a model what the options ask for; by default a plan within the budget."""
     if options.modules:
         return modules_job(options, model, args)
     if options.device is not None:
         return device_job(options, model, args)
-    if options.advise:
+    if options.advise or options.hf:
         return advise_job(options, model, args)
+    return plan_job(options, model, args)
+
+
+def plan_job(options: Any, model: Any, args: Sequence[Any]) -> int:
+    """Print whether a compiled model fits as it is or with a plan, and the code to write."""
     from tinyckpt.interop import torch as tct
 
-    workspace = has_kernels(model) and not options.no_workspace
+    workspace = counts_workspace(options, model)
     graph = tct.trace(model, *args, workspace=workspace).graph
     stored = plan(graph)
     state = state_bytes(options, model)
@@ -136,7 +139,7 @@ def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
     from tinyckpt.interop import torch as tct
 
     state = state_bytes(options, model)
-    workspace = has_kernels(model) and not options.no_workspace
+    workspace = counts_workspace(options, model)
     other = state  # and, once the step is recorded, parameters, buffers and arguments
 
     def within(plain: int, sources: int) -> int:
@@ -148,17 +151,17 @@ def advise_job(options: Any, model: Any, args: Sequence[Any]) -> int:
         advice = tct.advise(model, *args, budget=within, workspace=workspace)
     except BudgetError as error:
         raise with_total(error, options, other) from error
-    code = advice.source if options.code is None else advice.code(options.code)
     rows = [
         ["parameters, buffers, arguments", *[size_text(advice.source_bytes)] * 2],
         ["optimizer state", *[size_text(state)] * 2],
         ["gradients, activations, workspace", *map(size_text, (advice.plain_peak, advice.peak))],
         ["total", *(size_text(peak + other) for peak in (advice.plain_peak, advice.peak))],
     ]
-    print(f"{advice.model} fits{' as it is' if not advice.modules else ''}.")
+    fits, text = advice_texts(options, advice)
+    print(fits)
     print(table(["at the peak", "now", "advised"], rows))
     print("Columns are steps of plain training; a compiled one, as without --advise, may differ.")
-    print(f"\n{advice}".replace(advice.source, code))
+    print(f"\n{text}")
     print_left_out(options, model)
     return 0
 
@@ -174,9 +177,7 @@ def device_job(options: Any, model: Any, args: Sequence[Any]) -> int:
     optimizer = partial(optimizer_class(name), **settings) if name else None
     budget = None if options.budget is None else number_or_text(options.budget)
     advice = tct.advise(model, *args, device=options.device, budget=budget, optimizer=optimizer)
-    print(f"{advice.model} fits{' as it is' if not advice.modules else ''}.\n")
-    code = advice.source if options.code is None else advice.code(options.code)
-    print(str(advice).replace(advice.source, code))
+    print("\n\n".join(advice_texts(options, advice)))
     return 0
 
 
@@ -199,7 +200,7 @@ def modules_job(options: Any, model: Any, args: Sequence[Any]) -> int:
         wrong_usage(options, "--modules is about plain training as it is, without a plan or advice")
     from tinyckpt.interop import torch as tct
 
-    workspace = has_kernels(model) and not options.no_workspace
+    workspace = counts_workspace(options, model)
     found = tct.memory_by_module(model, *args, workspace=workspace)
     state = state_bytes(options, model)
     print(found)
@@ -241,9 +242,10 @@ def model_of(options: Any) -> tuple[Any, Sequence[Any]]:
     return model, args if isinstance(args, tuple | list) else (args,)
 
 
-def has_kernels(model: Any) -> bool:
-    """Whether a model's operators can be evaluated here: not on the device ``meta``."""
-    return all(parameter.device.type != "meta" for parameter in model.parameters())
+def counts_workspace(options: Any, model: Any) -> bool:
+    """Whether kernels are run for their workspace: not on the device ``meta``, which has none."""
+    has_kernels = all(parameter.device.type != "meta" for parameter in model.parameters())
+    return has_kernels and not options.no_workspace
 
 
 def state_bytes(options: Any, model: Any) -> int:
@@ -287,6 +289,13 @@ def eager_peak(model: Any, args: Sequence[Any], workspace: bool) -> int | None:
     return None
 
 
+def advice_texts(options: Any, advice: Any) -> tuple[str, str]:
+    """Return whether a model fits as it is, and the advice with its code in the requested form."""
+    code = advice.source if options.code is None else advice.code(options.code)
+    fits = f"{advice.model} fits{' as it is' if not advice.modules else ''}."
+    return fits, str(advice).replace(advice.source, code)
+
+
 def verdict(
     name: str, planned: Schedule, stored: Schedule, state: int, arguments: str, columns: str
 ) -> str:
@@ -324,7 +333,7 @@ def about_columns(eager: int | None, sources: int) -> str:
 
 def print_left_out(options: Any, model: Any) -> None:
     """Print that workspace is not counted, where no kernel ran."""
-    if options.no_workspace or not has_kernels(model):
+    if not counts_workspace(options, model):
         why = "--no-workspace" if options.no_workspace else "The parameters are on the device meta"
         print(f"\n{why}, so no kernel ran: the workspace of kernels is not counted.")
 
