@@ -59,19 +59,14 @@ def refuse_given(options: Any, names: Iterable[str], reason: str) -> None:
 
 
 def check_output(options: Any, *suffixes: str) -> None:
-    """Refuse an output file with an unknown suffix, before any work is done."""
+    """Refuse an output file of an unknown suffix or in a missing folder, before any work."""
     if options.output and not options.output.lower().endswith(suffixes):
         wrong_usage(options, f"-o {options.output}: it must end in {', '.join(suffixes)}")
-    check_folder(options)
-    if options.output and options.output.lower().endswith(CHARTS):
-        from tinyckpt import viz  # noqa: F401 - fails early if a package is missing
-
-
-def check_folder(options: Any) -> None:
-    """Refuse an output file in a missing folder, before any work is done."""
     folder = Path(options.output or "x").parent
     if not folder.is_dir():
         raise FileNotFoundError(f"cannot write {options.output}: there is no folder {folder}")
+    if options.output and options.output.lower().endswith(CHARTS):
+        from tinyckpt import viz  # noqa: F401 - fails early if a package is missing
 
 
 def graph_of(options: Any) -> tuple[Graph, Any]:
