@@ -18,7 +18,7 @@ import numpy as np
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
-from tinyckpt.base.tree import fill, leaves, leaves_with_paths, map_leaves
+from tinyckpt.base.tree import leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.autodiff import differentiate
 from tinyckpt.core.graph import TrainingGraph
 from tinyckpt.core.tracing import build, scope
@@ -111,15 +111,17 @@ def random_arrays(specs: Any, seed: int = 0, needed: Container[int] | None = Non
         return (deviation(name, spec.shape) * generator.normal(size=spec.shape)).astype(spec.dtype)
 
     pairs = list(leaves_with_paths(specs, ""))
-    wanted = [spec for place, (_, spec) in enumerate(pairs) if needed is None or place in needed]
+    needed = range(len(pairs)) if needed is None else needed
+    wanted = [spec for place, (_, spec) in enumerate(pairs) if place in needed]
     check_memory("the arrays take", sum(spec.nbytes for spec in wanted))
     arrays = []
     for place, (path, spec) in enumerate(pairs):
         array = draw(name_of(path), spec)
-        is_needed = needed is None or place in needed
-        arrays.append(array if is_needed else np.broadcast_to(np.zeros((), spec.dtype), spec.shape))
-    positions = iter(range(len(arrays)))
-    return fill(map_leaves(lambda spec: next(positions), specs), arrays)
+        if place not in needed:
+            array = np.broadcast_to(np.zeros((), spec.dtype), spec.shape)
+        arrays.append(array)
+    queue = iter(arrays)
+    return map_leaves(lambda spec: next(queue), specs)
 
 
 def name_of(path: str) -> str:
