@@ -85,17 +85,17 @@ def stages_of(graph: TrainingGraph, cuts: Sequence[int], halves: bool = False) -
         operators[place[operator.id]].append(operator.id)
     stages = []
     for number, own in enumerate(operators):
-        gives_back = bundles.back[number - 1] if number else ()
+        # Nothing crosses after the last stage; nor before the first, for which -1 is the last.
         if halves:
-            own = awaited_first(graph, own, gives_back)
+            own = awaited_first(graph, own, bundles.back[number - 1])
         cutter = Cutter(graph, f"{graph.name}, stage {number}")
         stages.append(
             cutter.stage(
                 own,
-                takes=bundles.forth[number - 1] if number else (),
-                gives=bundles.forth[number] if number < len(cuts) else (),
-                takes_back=bundles.back[number] if number < len(cuts) else (),
-                gives_back=gives_back,
+                takes=bundles.forth[number - 1],
+                gives=bundles.forth[number],
+                takes_back=bundles.back[number],
+                gives_back=bundles.back[number - 1],
                 outputs=tuple(data for data in graph.outputs if bundles.home[data] == number),
             )
         )
@@ -103,11 +103,12 @@ def stages_of(graph: TrainingGraph, cuts: Sequence[int], halves: bool = False) -
 
 
 class Bundles:
-    """The values that cross each cut, in the forward and in the backward pass.
+    """The values that cross from each stage to the next, and back in the backward pass.
 
     Attributes:
         home: for every value the stage that computes it; for a source the first that reads it.
-        forth, back: for every cut the values that cross it in either pass, by id.
+        forth, back: for every stage the values that it exchanges with the next one, in either
+            pass, by id; none for the last.
     """
 
     def __init__(self, graph: Graph, place: Sequence[int], stages: int) -> None:
