@@ -256,8 +256,10 @@ def plain(item: Any, what: str) -> int | float | str:
     """Convert an entry to a number or a text; nodes of a graph to their names."""
     if isinstance(item, tc.Operator | tc.DataNode):
         return item.name
-    if isinstance(item, str | float) and not isinstance(item, np.floating):
-        return str(item) if isinstance(item, str) else float(item)
+    if isinstance(item, str):
+        return str(item)
+    if isinstance(item, float | np.floating):
+        return float(item)
     if hasattr(item, "__index__") and not isinstance(item, bool):
         return int(item.__index__())
     raise ScheduleError(f"{what} is a {type(item).__name__}; expected a number or a name")

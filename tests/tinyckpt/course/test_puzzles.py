@@ -3,6 +3,7 @@
 from itertools import combinations, repeat
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tinyckpt as tc
@@ -66,6 +67,12 @@ def test_closed_forms_agree_with_planners() -> None:
     for n in (1, 4, 9, 16, 100):
         trace = tc.replay(tc.plan(tc.networks.chain(n), "sqrt_n"))
         assert price(n) == trace.evaluations
+
+
+def test_numpy_numbers_are_answers() -> None:
+    assert checked(5, lambda n: 2 * n + 1 + (np.sqrt(n) - 1) ** 2).points == POINTS
+    offsets = np.array(ANSWERS[15])
+    assert checked(15, offsets).points == POINTS
 
 
 def test_sum_has_no_order_with_a_smaller_peak() -> None:
