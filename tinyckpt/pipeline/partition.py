@@ -46,9 +46,11 @@ def stage_of_operators(graph: Graph, cuts: Sequence[int]) -> list[int]:
         cuts: for every stage but the first its first forward operator, ascending.
 
     Raises:
-        OptionError: if the cuts are not ascending, or a stage has no forward operator.
+        OptionError: if the cuts are no ascending integers, or a stage has no forward operator.
     """
-    if any(before >= cut for before, cut in pairwise([0, *cuts, graph.forward_count])):
+    is_whole = all(isinstance(cut, int | np.integer) for cut in cuts)
+    ends = [0, *cuts, graph.forward_count]
+    if not is_whole or any(before >= cut for before, cut in pairwise(ends)):
         raise OptionError(
             f"cuts={tuple(cuts)!r:.80}: they ascend, from 1 to {graph.forward_count - 1} in "
             f"{graph.name}, so that every stage has a forward operator"
