@@ -235,6 +235,8 @@ def clipped_update(
 ) -> tuple[Tree, Tree]:
     """Return parameters and state after a step with clipped gradients."""
     squares = [astype(sum(multiply(g, g)), "float64") for g in leaves(gradients)]
+    if not squares:
+        return own(gradients, state, parameters, step)
     scale = minimum(1.0, norm / maximum(sqrt(reduce(add, squares)), 1e-6))
     scales = numbers(scale)
     return own(map_leaves(lambda g: multiply(g, scales(g)), gradients), state, parameters, step)

@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal
 
+import numpy as np
+
 from tinyckpt.base.calls import Call, function_name
 from tinyckpt.base.errors import GraphError, OptionError
 from tinyckpt.base.interrupted_step import STATE_ENTRIES, without_parameters
 from tinyckpt.base.tree import Tree, leaves, leaves_like, map_leaves, tree_map
 from tinyckpt.core.autodiff import add_backward_pass, loss_of
 from tinyckpt.core.graph import Graph, TrainingGraph
-from tinyckpt.core.tracing import Builder, Var, apply, trace
+from tinyckpt.core.tracing import Builder, Var, apply, as_var, trace
 from tinyckpt.ops.casting import astype
 from tinyckpt.ops.elementwise import add, maximum, minimum, multiply, where
 from tinyckpt.ops.logic import isfinite, logical_and
@@ -296,7 +298,7 @@ class UpdateWriter:
 
 
 def all_finite(gradients: Tree) -> Any:
-    """Return whether every element of the gradients is finite."""
+    """Return whether every element of the gradients is finite, which it is if there are none."""
     # The largest and the smallest are not finite if any element is not.
     ends = [end(g) for g in leaves(gradients) for end in (max, min)]
-    return reduce(logical_and, map(isfinite, ends))
+    return reduce(logical_and, map(isfinite, ends)) if ends else as_var(np.asarray(True))

@@ -226,6 +226,14 @@ def test_illegal_options_are_refused(options: Any) -> None:
         tc.train_step(loss, tc.sgd(0.1), **options)
 
 
+@pytest.mark.parametrize("scale", [None, tc.LossScale()])
+@pytest.mark.parametrize("optimizer", [tc.adam(0.1), tc.clipped(tc.sgd(0.1), 1.0)])
+def test_loss_without_parameters_takes_steps(optimizer: tc.Optimizer, scale: Any) -> None:
+    step = tc.train_step(lambda params, x: tc.sum(x), optimizer, loss_scale=scale)
+    state, value = step(step.init([]), np.ones(3, np.float32))
+    assert (state["parameters"], int(state["step"]), float(value)) == ([], 1, 3.0)
+
+
 def test_state_that_cannot_be_updated_is_refused() -> None:
     step = tc.train_step(loss, tc.sgd(0.1))
     state = step.init(PARAMETERS)
