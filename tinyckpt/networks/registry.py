@@ -79,6 +79,7 @@ FACTORIES: dict[str, Callable[..., Network | Graph]] = {
     "gpt2_large": lambda batch, length: gpt2(36, 1280, batch=batch, length=length),
     "llama7b": lambda batch, length: llama(batch=batch, length=length),
 }
+MOST_DIGITS = 18  # of a size; far more than can be built, and within 64 bits
 # Networks without a published size, which therefore have no default.
 UNPUBLISHED = ("chain", "mlp", "residual", "branching", "transformer")
 
@@ -137,8 +138,10 @@ def network_or_graph(text: str) -> Network | Graph:
         sizes = example.partition(":")[2]
     numbers = sizes.split("x")
     count = len(form.partition(":")[2].split("x"))
-    if len(numbers) != count or not all(number.isdecimal() for number in numbers):
-        raise GraphError(f"network {text!r} does not have the form {form}, such as {example}")
+    # Python converts no texts of thousands of digits.
+    is_size = [number.isdecimal() and len(number) <= MOST_DIGITS for number in numbers]
+    if len(numbers) != count or not all(is_size):
+        raise GraphError(f"network {text!r:.80} does not have the form {form}, such as {example}")
     return FACTORIES[name](*map(int, numbers))
 
 

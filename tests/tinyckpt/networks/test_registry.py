@@ -47,6 +47,7 @@ def test_sizes_follow_name() -> None:
         ("resnet18:0", "batch=0; it must be at least 1"),
         ("resnet19", r"unknown network 'resnet19' \(did you mean resnet18\?\)"),
         ("mlp", "does not have the form mlp:LAYERSxWIDTH"),
+        ("chain:" + "9" * 5000, "does not have the form chain:N, such as chain:16"),
     ],
 )
 def test_unknown_name_gives_clear_error(text: str, message: str) -> None:
