@@ -1,10 +1,11 @@
-"""Validation of costs and sizes: finite, non-negative, in the range that planners compute in."""
+"""Validation of integers, costs and sizes: finite, in the range that planners compute in."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, isnan
 from numbers import Integral, Real
+from operator import index
 from typing import Any
 
 from tinyckpt.base.errors import ScheduleError
@@ -58,6 +59,14 @@ def to_python_number(cost: Any) -> float:
         return float(cost)
     except OverflowError:
         return inf
+
+
+def as_integer(number: Any) -> int | None:
+    """Convert an integer, NumPy's too, to int; None for anything else."""
+    try:
+        return None if isinstance(number, bool) else index(number)
+    except TypeError:
+        return None
 
 
 def validated_sizes(sizes: Sequence[Any], what: str) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.quantities import as_integer
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import affine, loss_of_logits, norm_specs
@@ -29,7 +30,6 @@ from tinyckpt.networks.transformer_blocks import (
 from tinyckpt.ops.activation import tanh
 from tinyckpt.ops.embedding import embedding
 from tinyckpt.ops.shape import concatenate, expand_dims, reshape, transpose
-from tinyckpt.ops.shape_inference import as_integer
 
 EPSILON = 1e-12  # added to a variance; below the smallest float16, where it rounds to 0
 

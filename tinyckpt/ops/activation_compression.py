@@ -25,6 +25,7 @@ from typing import Any
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.quantities import as_integer
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.graph import Operator
 from tinyckpt.core.primitive import Primitive, zero
@@ -163,7 +164,7 @@ def compress_stream(x: Any, bits: int, group: int, seed: Any, number: int) -> Va
 
 def checked_code(name: str, bits: Any, group: Any) -> tuple[int, int]:
     """Return the bits and the group size of a code as integers; GraphError if one is invalid."""
-    width, count = infer.as_integer(bits), infer.as_integer(group)
+    width, count = as_integer(bits), as_integer(group)
     if width not in BITS:
         raise GraphError(f"{name}: bits={bits!r}; expected one of {', '.join(map(str, BITS))}")
     if count is None or count < GROUP or count % GROUP:

@@ -22,6 +22,7 @@ from typing import Any
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.quantities import as_integer
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive
 from tinyckpt.core.tracing import Var, apply, as_var
@@ -54,7 +55,7 @@ def require_bias(bias: tuple[Spec, ...], channels: int, dtype: Any) -> None:
 
 def require_groups(groups: Any, **counts: int) -> None:
     """Raise a GraphError unless the groups divide the counts."""
-    number = infer.as_integer(groups)
+    number = as_integer(groups)
     if number is None or number < 1:
         raise GraphError(f"groups={groups!r} must be an integer of at least 1")
     for name, count in counts.items():

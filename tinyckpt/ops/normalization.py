@@ -13,6 +13,7 @@ import math
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.quantities import as_integer
 from tinyckpt.core.tracing import Var, as_var
 from tinyckpt.ops import shape_inference as infer
 from tinyckpt.ops.casting import astype
@@ -105,7 +106,7 @@ def group_norm(
     """
     x = as_var(x)
     require_channels("group_norm", x)
-    channels, count = x.shape[1], infer.as_integer(groups)
+    channels, count = x.shape[1], as_integer(groups)
     if count is None or count < 1 or channels % count:
         raise GraphError(
             f"group_norm: groups={groups!r} for {x.spec}; they must divide the {channels} channels"
@@ -232,7 +233,7 @@ def moved_statistics(
     Raises:
         GraphError: if the count is below 2, for which there is no unbiased variance.
     """
-    elements = infer.as_integer(count)
+    elements = as_integer(count)
     if elements is None or elements < 2:
         raise GraphError(f"moved_statistics: count={count!r}; an unbiased variance takes 2 or more")
     if (

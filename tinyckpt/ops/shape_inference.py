@@ -1,6 +1,5 @@
 """Shape and dtype inference shared by the operator families, with checks and a FLOP rule."""
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.quantities import as_integer
 from tinyckpt.base.spec import Spec
 
 Infer = Callable[..., tuple[Spec, ...]]
@@ -115,14 +115,6 @@ def checked_axis(axis: Any, ndim: int) -> int:
             f"axis {axis!r} is out of range for {ndim} axes: expected {-ndim} to {ndim - 1}"
         )
     return position % ndim
-
-
-def as_integer(number: Any) -> int | None:
-    """Convert an integer, NumPy's too, to int; None for anything else."""
-    try:
-        return None if isinstance(number, bool) else operator.index(number)
-    except TypeError:
-        return None
 
 
 def checked_axes(axes: Any, ndim: int) -> tuple[int, ...]:

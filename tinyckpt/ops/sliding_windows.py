@@ -13,8 +13,8 @@ from typing import Any
 
 from tinyckpt.base.dtypes import wide
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.quantities import as_integer
 from tinyckpt.base.spec import Spec
-from tinyckpt.ops import shape_inference as infer
 
 # Bytes of a block's buffers together. Larger buffers are evicted from the caches between being
 # written and being read; smaller ones make matrix products too small for BLAS to be fast.
@@ -39,10 +39,10 @@ def pair(value: Any, name: str, what: str) -> Pair:
     Raises:
         GraphError: if it is neither an integer nor two of them.
     """
-    number = infer.as_integer(value)
+    number = as_integer(value)
     if number is not None:
         return number, number
-    numbers = tuple(map(infer.as_integer, value)) if isinstance(value, list | tuple) else ()
+    numbers = tuple(map(as_integer, value)) if isinstance(value, list | tuple) else ()
     if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
         raise GraphError(
             f"{what}: {name}={value!r}: give an integer, or a pair (height, width) of them"

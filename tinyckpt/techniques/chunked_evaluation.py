@@ -14,13 +14,13 @@ from operator import itemgetter
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.quantities import as_integer
 from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import fill, leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.graph import Graph, Operator
 from tinyckpt.core.tracing import as_var, build
 from tinyckpt.ops.eager import eager
 from tinyckpt.ops.shape import concatenate
-from tinyckpt.ops.shape_inference import as_integer
 from tinyckpt.planner.manual.regions import checkpoint
 from tinyckpt.techniques.batch_axis import AxisPlace, Places, places
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from tinyckpt.base.deadline import DEFAULT_SECONDS, OutOfTimeError
 from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError, did_you_mean
+from tinyckpt.base.quantities import as_integer
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.lowering import from_order
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.ops.shape_inference import as_integer
 from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order
 from tinyckpt.planner.portfolio.policies import POLICIES, Policy
 
