@@ -14,8 +14,6 @@ from tinyckpt.base.errors import expect
 from tinyckpt.base.quantities import check_total, validated_costs, validated_sizes
 from tinyckpt.core.graph import Graph
 
-MemoryUnit = Literal["bytes", "nodes"]
-
 
 @dataclass(frozen=True, slots=True)
 class Costs:
@@ -45,7 +43,7 @@ class Costs:
     data: tuple[int, ...]
     workspace: tuple[int, ...]
     unit: str = "evaluations"
-    memory_unit: MemoryUnit = "bytes"
+    memory_unit: Literal["bytes", "nodes"] = "bytes"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operators", validated_costs(self.operators))
@@ -78,12 +76,7 @@ def flops(graph: Graph) -> Costs:
 
 
 def with_sizes(graph: Graph, operators: tuple[float, ...], unit: str) -> Costs:
-    """Combine operator costs that have been validated with the graph's own sizes in bytes."""
-    data = tuple([node.nbytes for node in graph.data])  # from a Spec, so integers
-    workspace = validated_sizes([operator.workspace for operator in graph.operators], "workspace")
-    check_total(data, workspace, "bytes")
-    fields = zip(Costs.__slots__, (operators, data, workspace, unit, "bytes"), strict=True)
-    costs = object.__new__(Costs)  # skips __post_init__, which would check all numbers again
-    for name, value in fields:
-        object.__setattr__(costs, name, value)
-    return costs
+    """Combine operator costs with the graph's own sizes in bytes."""
+    data = tuple([node.nbytes for node in graph.data])
+    workspace = tuple([operator.workspace for operator in graph.operators])
+    return Costs(operators, data, workspace, unit)

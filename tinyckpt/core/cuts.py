@@ -201,18 +201,18 @@ def retaining_order(graph: Graph, keep: Collection[int], reuse: bool) -> list[in
     if not reuse and graph.forward_count * len(targets) > MOST_EVALUATIONS:
         what = f"a schedule of {graph.name} that recomputes all for each backward operator"
         check_length(expected_length(graph, resident), what)
-    evaluated = graph.forward_count - 1
     for target in targets:
         # What the operator before it read and wrote is still resident: not recomputed. To look
         # back further would be to save values across operators that do not read them.
-        at_hand = {*graph.operators[evaluated].inputs, *graph.operators[evaluated].outputs}
-        for operator in producers_to_recompute(graph, target, resident, at_hand):
+        before = graph.operators[order[-1]]
+        at_hand = {*before.inputs, *before.outputs}
+        wanted = [data for data in graph.operators[target].inputs if data not in at_hand]
+        for operator in recompute_closure(graph, wanted, resident):
             order.append(operator)
             if reuse:
                 for data in graph.operators[operator].outputs:
                     resident[data] = 1
         order.append(target)
-        evaluated = target
     return order
 
 
@@ -233,7 +233,8 @@ def expected_length(graph: Graph, resident: bytearray | None = None) -> float:
     sample: Sequence[int] = targets
     if len(targets) > SAMPLED:
         sample = [targets[int(i * GOLDEN % 1 * len(targets))] for i in range(SAMPLED)]
-    needed = sum(len(producers_to_recompute(graph, target, resident, ())) for target in sample)
+    inputs = [graph.operators[target].inputs for target in sample]
+    needed = sum(len(recompute_closure(graph, wanted, resident)) for wanted in inputs)
     return graph.forward_count + len(targets) * (1 + needed / max(len(sample), 1))
 
 
@@ -259,14 +260,6 @@ def close_over_views(graph: Graph, keep: Collection[int]) -> set[int]:
             result.add(current)
             current = graph.data[current].view_of
     return result
-
-
-def producers_to_recompute(
-    graph: Graph, target: int, resident: bytearray, at_hand: Collection[int]
-) -> list[int]:
-    """Return the operators to recompute before ``target`` can be evaluated, in order."""
-    wanted = [data for data in graph.operators[target].inputs if data not in at_hand]
-    return recompute_closure(graph, wanted, resident)
 
 
 def recompute_closure(graph: Graph, wanted: Iterable[int], resident: bytearray) -> list[int]:

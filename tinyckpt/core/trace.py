@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tinyckpt.base.display import notebook_method
-from tinyckpt.base.units import size_text
+from tinyckpt.base.units import counted, size_text
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import EVALUATIONS, Fetch, Schedule, Step, step_title
 
@@ -144,10 +144,9 @@ class Trace:
         for position, ((verb, name), nodes, nbytes) in enumerate(
             zip(texts, self.nodes, self.live_bytes, strict=True)
         ):
-            plural = "node" if nodes == 1 else "nodes"
             yield (
                 f"{position:{digits}}  {verb:7}  {name:{width}}   "
-                f"live {nodes} {plural}, {size_text(nbytes)}"
+                f"live {counted(nodes, 'node')}, {size_text(nbytes)}"
             )
 
     def __str__(self) -> str:

@@ -22,7 +22,6 @@ from tinyckpt.core.cuts import (
     close_over_views,
     last_backward_readers,
     pinned_values,
-    producers_to_recompute,
     recompute_closure,
     some_names,
 )
@@ -99,7 +98,7 @@ def plan_regions(graph: Graph, costs: Costs, *, keep: Keep = ()) -> Schedule:
             order.extend(recompute_closure(graph, inside, resident))
             for data in inside:
                 resident[data] = 1
-        order.extend(producers_to_recompute(graph, target, resident, ()))
+        order.extend(recompute_closure(graph, graph.operators[target].inputs, resident))
         order.append(target)
     if chosen or graph.once:  # recomputations whose only readers were resident are dead code
         order = eliminate_dead_recomputations(graph, order)
