@@ -1,7 +1,7 @@
 """The exception hierarchy: every message says what is wrong, where, and what would be legal."""
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -116,13 +116,40 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     return f" (did you mean {close[0]}?)" if close else ""
 
 
+# What the classes of fields are called in errors.
+NOUNS = {
+    "callable": "a function", "Graph": "a Graph", "Iterable": "a sequence", "Mapping": "a dict",
+    "NoneType": "None", "int": "an integer", "str": "a string", "tuple": "a tuple",
+}  # fmt: skip
 # How the objects that functions are given are made, in order.
 MADE_BY = {
+    "Primitive": "tc.Primitive(name, kernel, shape_inference)",
     "Graph": "tc.differentiate(tc.build(function, *arguments))",
     "Schedule": "tc.plan(graph)",
     "Trace": "tc.replay(schedule)",
     "Costs": "tc.cost.flops(graph)",
 }
+
+
+def check_fields(error: type[TinyckptError], record: object, **kinds: Any) -> None:
+    """Raise an error about the first field of a record that is not of its kind.
+
+    Args:
+        error: class of the error.
+        record: a dataclass that users make themselves.
+        kinds: the legal class of each field, or several, or ``callable``, by the field's name.
+
+    >>> import tinyckpt as tc
+    >>> tc.Schedule(tc.networks.chain(2), 7, "mine")
+    Traceback (most recent call last):
+    tinyckpt.base.errors.ScheduleError: Schedule: steps=7; expected a sequence
+    """
+    for name, kind in kinds.items():
+        value = getattr(record, name)
+        if not (callable(value) if kind is callable else isinstance(value, kind)):
+            several = kind if isinstance(kind, tuple) else (kind,)
+            legal = " or ".join(NOUNS.get(each.__name__, each.__name__) for each in several)
+            raise error(f"{type(record).__name__}: {name}={value!r:.80}; expected {legal}")
 
 
 def expect(value: object, kind: type[T]) -> T:

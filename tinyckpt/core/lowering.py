@@ -12,12 +12,12 @@ The live ranges are found as in any compiler: one pass over the order from its e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from tinyckpt.base.errors import ScheduleError, expect
 from tinyckpt.core.graph import Graph
-from tinyckpt.core.schedule import Schedule, Step, compute, free, update
+from tinyckpt.core.schedule import Schedule, Step, checked_id, compute, free, update, within
 
 # Extensions, applied one after another: each changes an order so that it is legal, as by dropping
 # what may not be repeated. ``planner.model.liveness`` has the same for orders as arrays.
@@ -54,8 +54,7 @@ def from_order(
     """
     expect(graph, Graph)
     steps = free_after_last_use(graph, legal_order(graph, order))
-    kept = tuple(sorted(checkpoints))
-    return Schedule(graph, steps, policy, dict(options or {}), note, kept, certificate)
+    return Schedule(graph, steps, policy, options or {}, note, checkpoints, certificate)  # type: ignore[arg-type]
 
 
 def evaluated_once(graph: Graph, policy: str) -> Schedule:
@@ -70,13 +69,11 @@ def legal_order(graph: Graph, order: Sequence[int]) -> list[int]:
     Raises:
         ScheduleError: if an entry is not the id of an operator.
     """
-    ids, count = list(map(int, order)), len(graph.operators)
-    for position, index in enumerate(ids):
-        if not 0 <= index < count:
-            raise ScheduleError(
-                f"order[{position}] is {index}; operators of {graph.name} are numbered 0 to "
-                f"{count - 1}"
-            )
+    if not isinstance(order, Iterable):
+        raise ScheduleError(f"order={order!r:.80}; expected the ids of operators")
+    ids = list(order)
+    if not within(ids, len(graph.operators)):  # rarely: one does not exist, or is NumPy's integer
+        ids = [checked_id(f"order[{i}]", "operator", each, graph) for i, each in enumerate(ids)]
     for legalise in LEGALISERS:
         ids = legalise(graph, ids)
     return ids

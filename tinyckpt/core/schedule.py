@@ -32,7 +32,8 @@ from functools import cache
 from typing import Any, final
 
 from tinyckpt.base.display import make_printable, notebook_method
-from tinyckpt.base.errors import ScheduleError
+from tinyckpt.base.errors import ScheduleError, check_fields
+from tinyckpt.base.quantities import as_integer
 from tinyckpt.core.graph import Graph
 
 
@@ -176,7 +177,11 @@ class Schedule:
     certificate: Any = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        kinds = {"policy": str, "options": Mapping, "note": str, "checkpoints": Iterable}
+        check_fields(ScheduleError, self, graph=Graph, steps=Iterable, **kinds)
         make_printable(self, "policy", "note")
+        object.__setattr__(self, "steps", tuple(self.steps))
+        object.__setattr__(self, "options", dict(self.options))
         # A long schedule is checked in bulk; only a bad one is searched for its first bad step.
         operators = [step.operator for step in self.steps if type(step) is Compute]
         others = [step for step in self.steps if type(step) is not Compute]
@@ -186,21 +191,18 @@ class Schedule:
             or not within([step.data for step in others], len(self.graph.data))  # type: ignore[union-attr]
         ):
             self.check_one_by_one()
+        kept = [checked_id("checkpoints", "value", data, self.graph) for data in self.checkpoints]
+        object.__setattr__(self, "checkpoints", tuple(sorted(kept)))
 
     def check_one_by_one(self) -> None:
         """Raise a ScheduleError about the first step whose operator or value does not exist."""
         for position, step in enumerate(self.steps):
             if isinstance(step, EVALUATIONS):
-                what, number, count = "operator", step.operator, len(self.graph.operators)
+                checked_id(f"step {position}", "operator", step.operator, self.graph)
             elif isinstance(step, Free | Offload | Fetch):
-                what, number, count = "data node", step.data, len(self.graph.data)
+                checked_id(f"step {position}", "value", step.data, self.graph)
             else:
                 raise ScheduleError(f"step {position}: {step!r} is not a step")
-            if not 0 <= number < count:
-                raise ScheduleError(
-                    f"step {position}: {what} {number} does not exist; "
-                    f"{self.graph.name} has 0 to {count - 1}"
-                )
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -229,17 +231,25 @@ def recomputations(steps: Iterable[Step]) -> list[bool]:
     seen: set[int] = set()
     repeated = []
     for step in steps:
+        repeated.append(isinstance(step, EVALUATIONS) and step.operator in seen)
         if isinstance(step, EVALUATIONS):
-            repeated.append(step.operator in seen)
             seen.add(step.operator)
-        else:
-            repeated.append(False)
     return repeated
 
 
+def checked_id(where: str, what: str, number: Any, graph: Graph) -> int:
+    """Return the id of an operator or value as an int, or raise a ScheduleError."""
+    count = len(graph.operators if what == "operator" else graph.data)
+    if (known := as_integer(number)) is None or not 0 <= known < count:
+        legal = f"{graph.name} has 0 to {count - 1}"
+        raise ScheduleError(f"{where}: {what} {number!r:.80} does not exist; {legal}")
+    return known
+
+
 def within(numbers: Sequence[int], count: int) -> bool:
-    """Whether all numbers are 0 to ``count`` - 1."""
-    return min(numbers, default=0) >= 0 and max(numbers, default=-1) < count
+    """Whether all numbers are integers of 0 to ``count`` - 1."""
+    integers = {*map(type, numbers)} <= {int}
+    return integers and min(numbers, default=0) >= 0 and max(numbers, default=-1) < count
 
 
 def step_text(graph: Graph, step: Step) -> tuple[str, str]:

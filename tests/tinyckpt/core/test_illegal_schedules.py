@@ -70,11 +70,14 @@ def test_printed_schedule_shows_live_memory() -> None:
         ([tc.Free(0)], "step 0: free x, a source"),
         ([tc.Compute(99)], "step 0: operator 99 does not exist"),
         ([tc.Compute(-1)], "step 0: operator -1 does not exist"),
-        ([tc.Free(99)], "step 0: data node 99 does not exist"),
+        ([tc.Free(99)], "step 0: value 99 does not exist"),
         ([tc.Fetch(1)], "step 0: fetch f1, which is not on the host"),
-        ([tc.Fetch(99)], "step 0: data node 99 does not exist"),
-        ([tc.Free(-1)], "step 0: data node -1 does not exist"),
+        ([tc.Fetch(99)], "step 0: value 99 does not exist"),
+        ([tc.Free(-1)], "step 0: value -1 does not exist"),
         ([3], "step 0: 3 is not a step"),
+        ([tc.Compute(1.5)], r"step 0: operator 1\.5 does not exist"),  # type: ignore[arg-type]
+        ([tc.Compute("f1")], "step 0: operator 'f1' does not exist"),  # type: ignore[arg-type]
+        ([tc.Compute(0), tc.Free(True)], "step 1: value True does not exist"),
         (
             [tc.Compute(0), tc.Offload(1), tc.Compute(1)],
             "step 2: compute f2 needs f1, which was moved to the host at step 1",
@@ -86,6 +89,29 @@ def test_printed_schedule_shows_live_memory() -> None:
 def test_replay_error_names_step_and_reason(steps: Any, match: str) -> None:
     with pytest.raises(tc.ScheduleError, match=match):
         tc.replay(tc.Schedule(CHAIN, tuple(steps), "by hand"))
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong", "match"),
+    [
+        ("graph", None, "graph=None; expected a Graph"),
+        ("steps", 7, "steps=7; expected a sequence"),
+        ("policy", 7, "policy=7; expected a string"),
+        ("options", [1], r"options=\[1\]; expected a dict"),
+        ("checkpoints", 7, "checkpoints=7; expected a sequence"),
+        ("checkpoints", ("f1",), "checkpoints: value 'f1' does not exist; chain:4 has 0 to 10"),
+    ],
+)
+def test_schedule_with_field_of_wrong_type_is_refused(field: str, wrong: Any, match: str) -> None:
+    with pytest.raises(tc.ScheduleError, match=match):
+        dataclasses.replace(tc.plan(CHAIN), **{field: wrong})
+
+
+def test_schedule_copies_steps_that_are_a_list() -> None:
+    steps: Any = list(tc.plan(CHAIN).steps)
+    schedule = tc.Schedule(CHAIN, steps, "by hand")
+    steps.append(tc.Compute(99))
+    assert tc.replay(schedule).evaluations == 9
 
 
 def test_offloading_moves_bytes_to_the_host_and_back() -> None:

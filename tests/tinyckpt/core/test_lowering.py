@@ -59,10 +59,23 @@ def test_plain_lowering_refuses_damaged_orders_as_vectorised_lowering(case: Any,
 @pytest.mark.parametrize("wrong", [-1, 33, 10**12])
 def test_lowering_refuses_unknown_operator(wrong: int) -> None:
     graph = tc.networks.chain(16)
-    message = rf"order\[2\] is {wrong}; operators of chain:16 are numbered 0 to 32"
+    message = rf"order\[2\]: operator {wrong} does not exist; chain:16 has 0 to 32"
     for lower_by in (tc.from_order, lower):
         with pytest.raises(tc.ScheduleError, match=message):
             lower_by(graph, [0, 1, wrong])
+
+
+@pytest.mark.parametrize(
+    ("order", "match"),
+    [
+        (None, "order=None; expected the ids of operators"),
+        ([0, 1.5], r"order\[1\]: operator 1\.5 does not exist"),
+        (["f1"], r"order\[0\]: operator 'f1' does not exist"),
+    ],
+)
+def test_lowering_refuses_what_are_no_ids(order: Any, match: str) -> None:
+    with pytest.raises(tc.ScheduleError, match=match):
+        tc.from_order(tc.networks.chain(2), order)
 
 
 def test_crossing_values_of_skip_connection() -> None:

@@ -24,6 +24,7 @@ from tinyckpt.base.dtypes import Integers
 from tinyckpt.base.errors import ScheduleError
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph
+from tinyckpt.core.schedule import checked_id
 from tinyckpt.ops.non_recomputable import drop_once_repeats
 from tinyckpt.ops.update_steps import UpdateOrder
 
@@ -147,11 +148,8 @@ class FlatGraph:
         """Raise a ScheduleError unless all entries of the order are operator ids."""
         count = len(self.graph.operators)
         if len(order) and (order.min() < 0 or order.max() >= count):
-            wrong = np.flatnonzero((order < 0) | (order >= count))
-            raise ScheduleError(
-                f"order[{wrong[0]}] is {order[wrong[0]]}; operators of {self.graph.name} are "
-                f"numbered 0 to {count - 1}"
-            )
+            wrong = np.flatnonzero((order < 0) | (order >= count))[0]
+            checked_id(f"order[{wrong}]", "operator", int(order[wrong]), self.graph)
 
     def check_readers(self, order: Integers, data: Integers, time: Integers, is_early: Any) -> None:
         """Raise a ScheduleError if a value is read before it is computed."""
