@@ -44,14 +44,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from operator import index
 from typing import Any
 
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.quantities import as_integer
 from tinyckpt.base.tree import Tree, leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.graph import Graph, Operator, TrainingGraph
-from tinyckpt.core.primitive import ARITHMETIC
+from tinyckpt.core.primitive import ARITHMETIC, RULE_ERRORS
 from tinyckpt.core.tracing import Builder, Var, active_builder
 
 # Extensions: each changes what vjp rules read for a value, given by its id (``tc.compressed``: a
@@ -93,9 +93,13 @@ def pull_back(
                 f"{operator.name}: {operator.kind} has no vjp rule for its argument {position} "
                 f"({variable.node}); add one to its Primitive, or keep parameters out of it"
             )
-        contribution = rule(outputs, operands, results, **operator.attrs)
-        if contribution is None:  # zero: the output does not vary with this input
-            continue
+        try:
+            contribution = rule(outputs, operands, results, **operator.attrs)
+            if contribution is None:  # zero: the output does not vary with this input
+                continue
+            contribution = builder.as_var(contribution)
+        except RULE_ERRORS as error:
+            raise GraphError(f"{operator.name}: vjp of argument {position}: {error}") from error
         if contribution.shape == variable.shape and is_float(contribution.dtype):
             # The operands' dtypes may differ.
             contribution = ARITHMETIC["cast"](contribution, variable.dtype)
@@ -285,10 +289,8 @@ def loss_of(name: str, results: Tree) -> Any:
 
 def positions_of(name: str, count: int, wrt: int | Sequence[int]) -> tuple[int, ...]:
     """Normalise ``wrt`` to a tuple of argument positions, checked against the argument count."""
-    try:
-        positions = tuple([index(i) for i in (wrt if isinstance(wrt, Sequence) else (wrt,))])
-    except TypeError:
-        positions = (-1,)
-    if not all(0 <= position < count for position in positions):
+    several = wrt if isinstance(wrt, Sequence) else (wrt,)
+    positions = [i for i in map(as_integer, several) if i is not None and 0 <= i < count]
+    if len(positions) < len(several):
         raise GraphError(f"wrt={wrt!r}: {name} has {count} positional arguments, counted from 0")
-    return positions
+    return tuple(positions)

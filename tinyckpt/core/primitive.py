@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 from tinyckpt.base.dtypes import is_bfloat16
-from tinyckpt.base.errors import GraphError
+from tinyckpt.base.errors import GraphError, check_fields
 from tinyckpt.base.spec import Spec
 
 # (output cotangents, inputs, outputs, **attrs) -> this operator's contribution to the cotangent of
@@ -19,15 +20,12 @@ from tinyckpt.base.spec import Spec
 # An output's cotangent is None if the loss does not depend on that output.
 VjpRule = Callable[..., Any]
 Specs = Sequence[Spec]
+# What a rule with a mistake may raise: it is told with the operator's name.
+RULE_ERRORS = GraphError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError
 
 
-def no_workspace(inputs: Specs, outputs: Specs, **attrs: Any) -> int:
-    """Workspace rule of a kernel that allocates nothing beyond its outputs."""
-    return 0
-
-
-def no_flops(inputs: Specs, outputs: Specs, **attrs: Any) -> int:
-    """FLOP rule of an operator that moves or relabels data without arithmetic."""
+def none(inputs: Specs, outputs: Specs, **attrs: Any) -> int:
+    """FLOP rule of operators that only move data, workspace rule of kernels without temporaries."""
     return 0
 
 
@@ -62,11 +60,18 @@ class Primitive:
     forward: Callable[..., Any]
     infer: Callable[..., tuple[Spec, ...]]
     vjp: tuple[VjpRule, ...] | Callable[[int], VjpRule] = ()
-    flops: Callable[..., int] = no_flops
-    workspace: Callable[..., int] = no_workspace
+    flops: Callable[..., int] = none
+    workspace: Callable[..., int] = none
     alias: int | None = None
     contiguous: bool | None = None
     takes_bfloat16: bool = False
+
+    def __post_init__(self) -> None:
+        functions = dict.fromkeys(("forward", "infer", "flops", "workspace"), callable)
+        check_fields(GraphError, self, name=str, alias=(int, NoneType), **functions)
+        rules = (self.vjp,) if callable(self.vjp) else self.vjp
+        if not isinstance(rules, tuple | list) or not all(map(callable, filter(None, rules))):
+            raise GraphError(f"{self.name}: vjp={self.vjp!r:.80}; expected a function per input")
 
     def output_specs(self, specs: Specs, attrs: Mapping[str, Any]) -> tuple[Spec, ...]:
         """Infer the specs of the outputs; raise a GraphError if the inputs do not fit."""
@@ -75,6 +80,8 @@ class Primitive:
                 f"of {', '.join(map(str, specs))}: bfloat16 is for storage; convert with "
                 "x.astype('float32') to compute"
             )
+        if self.alias is not None and self.alias not in range(len(specs)):
+            raise GraphError(f"alias={self.alias}; its inputs are numbered 0 to {len(specs) - 1}")
         outputs = self.infer(*specs, **attrs)
         if not isinstance(outputs, tuple) or {*map(type, outputs)} != {Spec}:
             raise GraphError("its infer rule must return a tuple of tc.Spec, one per output")

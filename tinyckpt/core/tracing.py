@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyckpt.base.calls import Call, bind_arguments, function_name, split_call
-from tinyckpt.base.errors import GraphError
+from tinyckpt.base.errors import GraphError, expect
 from tinyckpt.base.spec import Spec, spec_of, unmasked, weak_float
 from tinyckpt.base.tracebacks import short_traceback
-from tinyckpt.base.tree import Template, check_depth, fill, leaves, leaves_with_paths, map_leaves
+from tinyckpt.base.tree import Template, check_depth, leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.graph import DataNode, Graph, Operator, Phase, Role
-from tinyckpt.core.primitive import ARITHMETIC, Primitive
+from tinyckpt.core.primitive import ARITHMETIC, RULE_ERRORS, Primitive
 
 __all__ = ["Builder", "Var", "build", "name", "scope"]
 
@@ -94,9 +94,8 @@ def named_sources(builder: Builder, name: str, argument: Any, weak: Any) -> Any:
     for path, leaf in pairs:
         if isinstance(leaf, Var):
             raise GraphError(f"{path}: a Var of another build; pass an array or a tc.Spec")
-    created = [builder.add_source(path, spec_of(path, leaf, weak), "input") for path, leaf in pairs]
-    positions = iter(range(len(created)))
-    return fill(map_leaves(lambda leaf: next(positions), argument), created)
+    created = (builder.add_source(path, spec_of(path, leaf, weak), "input") for path, leaf in pairs)
+    return map_leaves(lambda leaf: next(created), argument)
 
 
 def returned_var(builder: Builder, leaf: Any) -> Var:
@@ -262,7 +261,7 @@ class Builder:
             output_specs = primitive.output_specs(specs, attrs)
             flops = primitive.flops(specs, output_specs, **attrs)
             workspace = primitive.workspace(specs, output_specs, **attrs)
-        except (GraphError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        except RULE_ERRORS as error:
             where = f" in scope {self.here.scope}" if self.here.scope else ""
             raise GraphError(f"{primitive.name}{where}: {error}") from error.__cause__
         here = self.here
@@ -421,7 +420,8 @@ def apply_all(primitive: Primitive, *operands: Any, **attrs: Any) -> tuple[Var, 
     >>> [float(value) for value in tc.jit(lambda x, y: tc.apply_all(swap, x, y))(1.0, 2.0)]
     [2.0, 1.0]
     """
-    return active_builder(primitive.name).add_operator(primitive, operands, attrs)
+    builder = active_builder(expect(primitive, Primitive).name)
+    return builder.add_operator(primitive, operands, attrs)
 
 
 def apply(primitive: Primitive, *operands: Any, **attrs: Any) -> Var:
@@ -432,8 +432,10 @@ def apply(primitive: Primitive, *operands: Any, **attrs: Any) -> Var:
     >>> float(tc.jit(lambda x: tc.apply(square, x))(3.0))
     9.0
     """
-    (output,) = apply_all(primitive, *operands, **attrs)
-    return output
+    outputs = apply_all(primitive, *operands, **attrs)
+    if len(outputs) > 1:
+        raise GraphError(f"{primitive.name} has {len(outputs)} outputs: use tc.apply_all")
+    return outputs[0]
 
 
 # ------------------------------------------------------------------------------------------------
@@ -607,9 +609,7 @@ def renumbered_data(node: DataNode, data_ids: Any, operator_ids: Any) -> DataNod
     view_of = data_ids[node.view_of]
     if new_id == node.id and producer == node.producer and view_of == node.view_of:
         return node
-    return DataNode(
-        new_id, node.name, node.spec, node.role, node.nbytes, producer, view_of, node.label
-    )
+    return replace(node, id=new_id, producer=producer, view_of=view_of)
 
 
 def renumbered_operator(operator: Operator, data_ids: Any, operator_ids: Any) -> Operator:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tinyckpt.base.dtypes import is_bfloat16, is_float
 from tinyckpt.base.spec import Spec, checked_dtype
-from tinyckpt.core.primitive import Primitive, no_flops
+from tinyckpt.core.primitive import Primitive
 from tinyckpt.core.tracing import Var, active_builder, apply, as_var
 from tinyckpt.ops import kernels
 from tinyckpt.ops.eager import eager
@@ -22,7 +22,7 @@ def vjp_cast(ct: Any, ins: Any, outs: Any, dtype: Any) -> Var:
 
 CAST = Primitive(
     "cast", kernels.cast, lambda x, dtype: (Spec(x.shape, dtype),),
-    vjp=(vjp_cast,), flops=no_flops,
+    vjp=(vjp_cast,),
     takes_bfloat16=True,
 )  # fmt: skip
 

@@ -18,7 +18,7 @@ import numpy as np
 from tinyckpt.base.errors import GraphError
 from tinyckpt.base.spec import Spec
 from tinyckpt.base.tree import Tree, map_leaves
-from tinyckpt.core.primitive import Primitive, no_flops, zero
+from tinyckpt.core.primitive import Primitive, zero
 from tinyckpt.core.tracing import Var, active_builder, apply, apply_all, as_var
 from tinyckpt.ops import kernels
 from tinyckpt.ops import shape_inference as infer
@@ -170,7 +170,6 @@ CONTIGUOUS = Primitive(
 )  # fmt: skip
 FULL = Primitive(
     "full", kernels.full, lambda shape, value, dtype: (Spec(shape, dtype),), contiguous=True,
-    flops=no_flops,
 )  # fmt: skip
 
 # The functions ------------------------------------------------------------------------------------

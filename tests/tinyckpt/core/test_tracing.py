@@ -264,6 +264,45 @@ def test_infer_rule_without_tuple_of_specs_is_named(specs: Any) -> None:
         tc.build(lambda x: tc.apply(bare, x), X)
 
 
+@pytest.mark.parametrize(
+    ("field", "wrong", "match"),
+    [
+        ("name", 7, "name=7; expected a string"),
+        ("forward", None, "forward=None; expected a function"),
+        ("vjp", 7, "vjp=7; expected a function per input"),
+        ("vjp", (7,), r"vjp=\(7,\); expected a function per input"),
+        ("alias", 1.0, "alias=1.0; expected an integer or None"),
+    ],
+)
+def test_primitive_with_field_of_wrong_type_is_refused(field: str, wrong: Any, match: str) -> None:
+    row: dict[str, Any] = {"name": "p", "forward": lambda xp, x: x, "infer": lambda x: (x,)}
+    with pytest.raises(tc.GraphError, match=match):
+        tc.Primitive(**{**row, field: wrong})
+
+
+def test_alias_of_missing_input_is_refused() -> None:
+    view = tc.Primitive("view", lambda xp, x: x, lambda x: (x,), alias=7)
+    check(lambda x: tc.apply(view, x), X, match="view: alias=7; its inputs are numbered 0 to 0")
+
+
+def test_apply_refuses_several_outputs() -> None:
+    both = tc.Primitive("both", lambda xp, x: (x, x), lambda x: (x, x))
+    check(lambda x: tc.apply(both, x), X, match="both has 2 outputs: use tc.apply_all")
+
+
+@pytest.mark.parametrize(
+    ("rule", "match"),
+    [
+        (lambda: 0, "takes 0 positional arguments"),
+        (lambda ct, ins, outs: ct[9], "list index out of range"),
+        (lambda ct, ins, outs: ct, "an operand is a list"),
+    ],
+)
+def test_vjp_rule_that_fails_is_named(rule: Any, match: str) -> None:
+    bad = tc.Primitive("bad", lambda xp, x: x, lambda x: (x,), vjp=(rule,))
+    check(lambda x: tc.sum(tc.apply(bad, x)), X, match=f"bad_1: vjp of argument 0: .*{match}")
+
+
 def test_vjp_of_wrong_shape_is_refused() -> None:
     wrong = tc.Primitive("wrong", lambda xp, x: x, lambda x: (x,), vjp=(lambda ct, i, o: ct[0][0],))
     check(lambda x: tc.sum(tc.apply(wrong, x)), X, match=r"vjp rule for argument 0 returned")
