@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
-from tinyckpt.base.files import replacing, temporary_path, write_atomically
+from tinyckpt.base.files import replacing, suffix_of, temporary_path, write_atomically
 
 from .frame_times import LASTS, check_times, frame_delays, frame_limit
 from .layout.check_label_options import Grouping, Labels
@@ -185,7 +185,7 @@ def encoder_of(path: str | os.PathLike[str], name: str | None) -> tuple[str, Enc
         OptionError: if there is none.
     """
     if name is None:
-        suffix = Path(path).suffix.lower()
+        suffix = suffix_of(path)
         if suffix not in SUFFIXES:
             raise OptionError(f"{path}: the name must end in one of {', '.join(SUFFIXES)}")
         name = SUFFIXES[suffix]
@@ -228,7 +228,7 @@ def save_still(
     ...     viz.save_still(trace, f"{folder}/step.svg", step=8).name
     'step.svg'
     """
-    suffix = Path(path).suffix.lower()
+    suffix = suffix_of(path)
     if suffix not in STILLS:
         raise OptionError(f"{path}: the name of a still must end in one of {', '.join(STILLS)}")
     style = Style(theme, title, labels, group, scale, width, aspect, arrange)

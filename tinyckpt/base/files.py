@@ -27,6 +27,18 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
         file.write(content)
 
 
+def checked_path(path: object) -> Path:
+    """Return a path; raise a FormatError if it is none, such as a number (a file descriptor)."""
+    if not isinstance(path, str | os.PathLike):
+        raise FormatError(f"{path!r:.80}: expected a path, a string or a pathlib.Path")
+    return Path(path)
+
+
+def suffix_of(path: object) -> str:
+    """Return the suffix of a path in lower case, such as ``.gif``; raise a FormatError if none."""
+    return checked_path(path).suffix.lower()
+
+
 @cache
 def temporary_folder() -> Path:
     """Return a new folder, which is removed when Python exits."""
@@ -73,7 +85,7 @@ def real_path(path: str | os.PathLike[str]) -> Path:
         FormatError: if the name is not a legal file name.
     """
     try:
-        return Path(os.path.realpath(path))
+        return Path(os.path.realpath(checked_path(path)))
     except ValueError as error:  # a null byte
         raise FormatError(f"cannot write {path}: {error}") from error
 

@@ -18,7 +18,7 @@ from io import BufferedReader
 from typing import Any, NoReturn
 
 from tinyckpt.base.errors import FormatError
-from tinyckpt.base.files import write_atomically
+from tinyckpt.base.files import checked_path, write_atomically
 from tinyckpt.base.units import size_text
 
 VERSION = 2
@@ -33,8 +33,7 @@ def open_regular(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
     Raises:
         FormatError: if it is no path, or that of a folder, a device or a pipe, or cannot be opened.
     """
-    if not isinstance(path, str | os.PathLike):  # an integer would be read as a descriptor
-        raise FormatError(f"cannot read {path!r:.80}: expected a path")
+    checked_path(path)  # an integer would be read as a descriptor
     # The type is checked before opening, since opening a pipe would steal it from its reader; and
     # again after, since the path may have been replaced in between (a race). O_NONBLOCK keeps a
     # pipe from blocking even then.

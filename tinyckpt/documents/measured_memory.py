@@ -14,10 +14,10 @@ import os
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from tinyckpt.base.errors import FormatError, OptionError
+from tinyckpt.base.files import checked_path
 from tinyckpt.base.units import size_text
 from tinyckpt.documents.json_reader import Reader, read_bytes
 from tinyckpt.documents.torch_snapshots import read_snapshot
@@ -122,7 +122,7 @@ def load_measured(path: str | os.PathLike[str], *, device: int | None = None) ->
     >>> run.times, run.bytes, run.base
     ((0.0, 0.5), (1024, 4096), 1024)
     """
-    name = Path(path).name
+    name = checked_path(path).name
     content = read_bytes(path, ": record fewer events (max_entries=100000)")
     if content[:1] == bytes([PICKLE]):
         # Only here: its table of opcodes takes a hundredth of the time to import tinyckpt.

@@ -14,13 +14,12 @@ import hashlib
 import json
 import os
 import zlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tinyckpt.base.errors import FormatError, GraphError
-from tinyckpt.base.files import replacing, write_atomically
+from tinyckpt.base.files import replacing, suffix_of, write_atomically
 from tinyckpt.base.interrupted_step import MIXED_STATE_ADVICE, is_mixed
 from tinyckpt.base.spec import checked_dtype
 from tinyckpt.base.tree import Tree, check_depth
@@ -124,7 +123,7 @@ def load_params(path: str | os.PathLike[str]) -> Tree:
 
 def format_of(path: str | os.PathLike[str]) -> str:
     """Return the format of a file, by its suffix."""
-    kind = Path(path).suffix
+    kind = suffix_of(path)
     if kind not in FORMATS:
         raise FormatError(f"{path}: the name must end in {' or '.join(FORMATS)}")
     return kind

@@ -18,7 +18,7 @@ import numpy as np
 
 from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
-from tinyckpt.base.files import write_atomically
+from tinyckpt.base.files import suffix_of, write_atomically
 from tinyckpt.base.units import memory_text
 
 from ..scene import one_line, title_of
@@ -127,7 +127,7 @@ def drop_path_effects(figure: Figure) -> None:
 
 def format_of(path: str | os.PathLike[str]) -> str:
     """Return the format of a path's suffix, or raise OptionError."""
-    form = Path(path).suffix.removeprefix(".").lower()
+    form = suffix_of(path).removeprefix(".")
     if form not in FORMATS:
         raise OptionError(f"{path}: unknown format {form!r}; known are {', '.join(FORMATS)}")
     return form

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
-from tinyckpt.base.files import replacing, write_atomically
+from tinyckpt.base.files import replacing, suffix_of, write_atomically
 
 from ..gif import encoder_of
 from ..raster.video import Film
@@ -78,7 +78,7 @@ def explainer(
     if not is_integer(scale) or scale not in SCALES:
         raise OptionError(f"scale {scale!r}: expected 1, 2 or 3")
     stop = stop_of(stop, "card")
-    suffix = Path(path).suffix.lower() if format is None else ""
+    suffix = suffix_of(path) if format is None else ""
     encoder = None if suffix in STILLS else encoder_of(path, format)[1]
     story, colours = story_of(traces), THEMES[theme]
     card = [end_card(story, footer_of(story, command), colours)]

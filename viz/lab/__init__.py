@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
-from tinyckpt.base.files import write_atomically
+from tinyckpt.base.files import suffix_of, write_atomically
 from tinyckpt.core.replay import replay
 from tinyckpt.planner.portfolio.plan import plan
 from tinyckpt.planner.portfolio.precomputed_choices import Choices, choices
@@ -136,7 +136,7 @@ def lab(
     """
     if theme not in ("auto", *THEMES):
         raise OptionError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
-    if path is not None and Path(path).suffix.lower() not in SUFFIXES:
+    if path is not None and suffix_of(path) not in SUFFIXES:
         raise OptionError(f"{path}: the name of a page must end in .html")
     if not hasattr(graph, "forward_count"):
         raise OptionError(

@@ -10,7 +10,7 @@ import numpy as np
 
 from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
-from tinyckpt.base.files import write_atomically
+from tinyckpt.base.files import suffix_of, write_atomically
 from tinyckpt.base.spec import DTYPES
 
 from ..layout.drawn_nodes import SYMBOLS
@@ -57,7 +57,7 @@ def empty_lab(path: str | os.PathLike[str] | None = None, *, theme: str = "auto"
     """
     if theme not in ("auto", *THEMES):
         raise OptionError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
-    if path is not None and Path(path).suffix.lower() not in SUFFIXES:
+    if path is not None and suffix_of(path) not in SUFFIXES:
         raise OptionError(f"{path}: the name of a page must end in .html")
     more = (TIMES, HOST, MEASURED)
     text = filled(

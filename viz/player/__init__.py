@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import OptionError
-from tinyckpt.base.files import write_atomically
+from tinyckpt.base.files import suffix_of, write_atomically
 
 from ..charts.pipeline_lanes import as_pipelines
 from ..layout.check_label_options import Grouping, Labels
@@ -155,7 +155,7 @@ def player(
     if view not in VIEWS:
         raise OptionError(f"unknown view {view!r}; known are {', '.join(VIEWS)}")
     stop = stop_of(stop)
-    if path is not None and Path(path).suffix.lower() not in SUFFIXES:
+    if path is not None and suffix_of(path) not in SUFFIXES:
         raise OptionError(f"{path}: the name of a page must end in .html")
     if any(hasattr(trace, "bubble") for trace in listed):
         if show is not None or stop != "peak":

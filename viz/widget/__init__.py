@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from tinyckpt.base.display import DrawnPath
 from tinyckpt.base.errors import BackendError, OptionError
-from tinyckpt.base.files import write_atomically
+from tinyckpt.base.files import suffix_of, write_atomically
 
 from ..explainer.drawing import heading_of, picture, svg_of
 from ..explainer.story import story_of
@@ -107,7 +107,7 @@ def widget(
     ...     viz.widget(trace, f"{folder}/chain16.json").stat().st_size
     1007
     """
-    suffix = None if path is None else Path(path).suffix.lower()
+    suffix = None if path is None else suffix_of(path)
     if suffix not in (None, ".json", ".html"):
         raise OptionError(f"{path}: expected a name in .json (the data) or .html (a page)")
     shown = traces_of(traces)

@@ -81,3 +81,19 @@ def test_symlinks_are_kept_and_folders_refused(tmp_path: Path) -> None:
     assert not Path(os.devnull).is_file()
     with pytest.raises(tc.FormatError, match="Is a directory"):
         write_atomically(tmp_path, b"")
+
+
+@pytest.mark.parametrize("path", [1, None, [], b"a.json", 1.5])
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    graph = tc.networks.chain(2)
+    doors: list[Any] = [
+        lambda: tc.save_graph(graph, path),
+        lambda: tc.save_csv(tc.replay(tc.plan(graph)), path),
+        lambda: tc.save_params({}, path),
+        lambda: tc.load_params(path),
+        lambda: tc.load_measured(path),
+        lambda: tc.load_graph(path),
+    ]
+    for door in doors:
+        with pytest.raises(tc.FormatError, match="expected a path, a string or"):
+            door()
