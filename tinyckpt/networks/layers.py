@@ -132,10 +132,13 @@ def inference(statistics: Sequence[Any]) -> Norm:
     >>> predict(params, statistics, images).shape
     (2, 1000)
     """
+    if not isinstance(statistics, Sequence):
+        raise GraphError(f"inference: statistics={statistics!r:.80}; expected one per batch norm")
     remaining = iter(statistics)
 
     def norm(x: Any, layer: Any) -> Any:
-        given = next(remaining)
+        if (given := next(remaining, None)) is None:
+            raise GraphError(f"inference: statistics of {len(statistics)} batch norms; more follow")
         return batch_norm_inference(
             x, layer["scale"], layer["shift"], given["mean"], given["variance"]
         )

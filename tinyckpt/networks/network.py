@@ -17,7 +17,8 @@ import numpy as np
 
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
-from tinyckpt.base.spec import Spec
+from tinyckpt.base.quantities import as_integer
+from tinyckpt.base.spec import INTEGERS, Spec
 from tinyckpt.base.tree import leaves, leaves_with_paths, map_leaves
 from tinyckpt.core.autodiff import differentiate
 from tinyckpt.core.graph import TrainingGraph
@@ -103,7 +104,9 @@ def random_arrays(specs: Any, seed: int = 0, needed: Container[int] | None = Non
 
     Source: He, Zhang, Ren and Sun, "Delving deep into rectifiers", arXiv 1502.01852, section 2.2.
     """
-    generator = np.random.default_rng(seed)
+    if (number := as_integer(seed)) is None or number < 0:
+        raise GraphError(f"seed={seed!r:.80}; it must be an integer of 0 or more")
+    generator = np.random.default_rng(number)
 
     def draw(name: str, spec: Spec) -> Any:
         if not is_float(spec.dtype) or name in CONSTANTS:
@@ -111,6 +114,9 @@ def random_arrays(specs: Any, seed: int = 0, needed: Container[int] | None = Non
         return (deviation(name, spec.shape) * generator.normal(size=spec.shape)).astype(spec.dtype)
 
     pairs = list(leaves_with_paths(specs, ""))
+    for path, spec in pairs:
+        if not isinstance(spec, Spec):
+            raise GraphError(f"specs{path}: expected a tc.Spec, got a {type(spec).__name__}")
     needed = range(len(pairs)) if needed is None else needed
     wanted = [spec for place, (_, spec) in enumerate(pairs) if place in needed]
     check_memory("the arrays take", sum(spec.nbytes for spec in wanted))
@@ -141,8 +147,8 @@ def deviation(name: str, shape: tuple[int, ...]) -> float:
 def check_sizes(name: str, most_layers: int = MOST_LAYERS, **sizes: int) -> None:
     """Raise a GraphError unless sizes are integers of at least 1, and the layers can be built."""
     for size, value in sizes.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise GraphError(f"{name}: {size}={value!r}; it must be an integer")
+        if isinstance(value, bool) or not isinstance(value, INTEGERS):
+            raise GraphError(f"{name}: {size}={value!r:.80}; it must be an integer")
         if value < 1:
             raise GraphError(f"{name}: {size}={value}; it must be at least 1")
         if size in COUNTS_LAYERS and value > most_layers:
@@ -168,7 +174,7 @@ def mlp(
     """
     name = f"mlp:{layers}x{width}"
     check_sizes(name, layers=layers, width=width, batch=batch, classes=classes)
-    if activation not in tuple(ACTIVATIONS):  # by ==, since a list has no hash
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise GraphError(
             f"unknown activation {activation!r:.80}; known are {', '.join(ACTIVATIONS)}"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.spec import INTEGERS
 from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
@@ -104,7 +105,7 @@ def resnet(
     the first 1x1, as in the paper, ResNet-50 would be 3.9 GMAC.
     """
     name = f"resnet{depth}"
-    if depth not in tuple(DEPTHS):  # by ==, since a list has no hash
+    if not isinstance(depth, INTEGERS) or depth not in DEPTHS:
         raise GraphError(f"resnet: depth={depth!r:.80}; it must be {', '.join(map(str, DEPTHS))}")
     check_image_size(name, size, 32, batch=batch, width=width, classes=classes)
     bottleneck = depth >= 50

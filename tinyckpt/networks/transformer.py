@@ -23,6 +23,7 @@ from tinyckpt.networks.transformer_blocks import block_specs, blocks, head_count
 from tinyckpt.ops.elementwise import sqrt
 from tinyckpt.ops.linalg import matmul
 from tinyckpt.ops.nn import cross_entropy, softmax
+from tinyckpt.ops.random import check_rate
 from tinyckpt.ops.random import dropout as drop
 from tinyckpt.ops.reduce import mean
 from tinyckpt.ops.shape import reshape, split, transpose
@@ -85,6 +86,7 @@ def transformer(
         )
     # The causal mask, one constant of the graph for all layers: 0 where a token attends, minus
     # infinity at later tokens.
+    check_rate(dropout)
     mask = np.triu(np.full((length, length), -np.inf, checked_dtype(dtype)), k=1)
 
     def loss(params: Any, x: Any, labels: Any) -> Any:

@@ -25,7 +25,7 @@ from tinyckpt.networks.network import affine_specs, check_sizes
 from tinyckpt.ops.activation import gelu
 from tinyckpt.ops.attention import attention
 from tinyckpt.ops.normalization import layer_norm
-from tinyckpt.ops.random import dropout
+from tinyckpt.ops.random import check_rate, dropout
 from tinyckpt.ops.shape import reshape, split, transpose
 
 Dropped = Callable[[Any], Any]  # dropout: x -> x with some elements 0, or x itself
@@ -136,4 +136,5 @@ def blocks(
 
 def with_seed(specs: tuple[Any, ...], dropout: float) -> tuple[Any, ...]:
     """Append the spec of a seed to a network's arguments, if it has dropout."""
+    check_rate(dropout)
     return (*specs, Spec((), "int64")) if dropout else specs

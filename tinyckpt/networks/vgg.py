@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.spec import INTEGERS
 from tinyckpt.core.tracing import scope
 from tinyckpt.networks.layers import (
     Norm,
@@ -79,7 +80,7 @@ def vgg(
     recognition", arXiv 1409.1556, table 1. Its dropout is left out.
     """
     name = f"vgg{depth}_bn" if batch_normed else f"vgg{depth}"
-    if depth not in tuple(DEPTHS):  # by ==, since a list has no hash
+    if not isinstance(depth, INTEGERS) or depth not in DEPTHS:
         raise GraphError(f"vgg: depth={depth!r:.80}; it must be {', '.join(map(str, DEPTHS))}")
     check_image_size(name, size, 32, batch=batch, width=width, hidden=hidden, classes=classes)
     specs = conv_norm_specs if batch_normed else conv_specs

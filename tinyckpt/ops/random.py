@@ -84,6 +84,12 @@ def checked_seed(what: str, seed: Any) -> int | None:
     return int(seed)
 
 
+def check_rate(rate: Any) -> None:
+    """Raise a GraphError unless a rate of dropout is a number of at least 0 and less than 1."""
+    if not isinstance(rate, int | float) or not 0 <= rate < 1:
+        raise GraphError(f"dropout: rate {rate!r:.80} must be at least 0 and less than 1")
+
+
 @eager
 def dropout(x: Any, rate: float, seed: Any) -> Var:
     """Dropout: each element zeroed with probability ``rate``, the others scaled up to compensate.
@@ -104,8 +110,7 @@ def dropout(x: Any, rate: float, seed: Any) -> Var:
     >>> [step(np.ones(6), seed)[1].tolist() for seed in (1, 2)]
     [[0.0, 2.0, 2.0, 0.0, 0.0, 0.0], [0.0, 0.0, 2.0, 0.0, 0.0, 2.0]]
     """
-    if not isinstance(rate, int | float) or not 0 <= rate < 1:
-        raise GraphError(f"dropout: rate {rate!r} must be at least 0 and less than 1")
+    check_rate(rate)
     known = checked_seed("dropout", seed)
     if known is not None:
         return apply(DROPOUT, x, rate=float(rate), key=stream_key(known))

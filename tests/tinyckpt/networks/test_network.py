@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,3 +86,29 @@ def test_memory_of_machine_respects_rlimits() -> None:
         "assert memory() == min(whole, 2**32)"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (lambda: tc.networks.bert(dropout=np.ones(2)), "dropout: rate array"),
+        (lambda: tc.networks.vgg(depth=np.ones(2)), "vgg: depth=array"),
+        (lambda: tc.networks.mlp(2, 3, activation=np.ones(2)), "unknown activation array"),
+        (lambda: mlp(2, 3).arrays(seed="x"), "seed='x'; it must be an integer of 0 or more"),
+        (lambda: random_arrays([7]), r"specs\[0\]: expected a tc.Spec, got a int"),
+        (lambda: tc.networks.inference(7), "inference: statistics=7; expected one per batch norm"),
+    ],
+)
+def test_argument_of_wrong_type_is_refused(build: Callable[[], Any], match: str) -> None:
+    with pytest.raises(tc.GraphError, match=match):
+        build()
+
+
+def test_inference_refuses_fewer_statistics_than_batch_norms() -> None:
+    params, statistics, images, _ = tc.networks.resnet(18, 2, 32, width=4, statistics=True).specs
+
+    def logits(p: Any, s: Any, x: Any) -> Any:
+        return tc.networks.resnet_logits(p, x, tc.networks.inference(s[:3]))
+
+    with pytest.raises(tc.GraphError, match="inference: statistics of 3 batch norms; more follow"):
+        tc.build(logits, params, statistics, images)
