@@ -56,6 +56,28 @@ def test_every_public_operator_is_eager() -> None:
     assert tc.linalg.norm(np.array([3.0, 4.0])) == 5.0
 
 
+@pytest.mark.parametrize(
+    ("function", "match"),
+    [
+        (lambda x: tc.tril(x, "1"), "^tril: bad operand type"),
+        (lambda x: tc.rot90(x, axes=5), "^rot90: 'int' object is not iterable"),
+        (lambda x: tc.std(x, ddof="1"), "^var: "),
+        (lambda x: tc.hstack(7), "^hstack: 'int' object is not iterable"),
+        (lambda x: tc.array_split(x, 10**30), "array_split: .* parts; give 1 to 1,000,000"),
+        (lambda x: tc.linspace(0, 1, 10**30), "^linspace: Maximum allowed size exceeded"),
+    ],
+)
+def test_argument_of_an_operator_that_is_not_legal_names_the_operator(
+    function: Callable[..., Any], match: str
+) -> None:
+    refused(function, X, match=match)
+    refused(tc.jit(function), X, match=match)
+
+
+def test_difference_of_huge_order_is_empty() -> None:
+    assert tc.diff(X, 10**30).shape == np.diff(X, 5).shape == (4, 0)
+
+
 def test_function_over_operators_gives_the_same_numbers_eager_and_traced() -> None:
     assert loss(W, X) == tc.jit(loss)(W, X)
     block = tc.checkpoint(lambda x: tc.softmax(tc.name(x, "x") @ W))

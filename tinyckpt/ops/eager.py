@@ -3,7 +3,8 @@
 Public operators are decorated with ``eager``. While a function is traced they add to its graph;
 outside, where there is no graph to add to, the call becomes a graph of its own, which is evaluated:
 ``tc.tanh(np.ones(3))`` is an array. So a function over operators can be tried on arrays, line by
-line, before it is traced. Nothing is differentiated or planned.
+line, before it is traced. Nothing is differentiated or planned. It is also the one place where
+Python's error about an argument becomes one that names the operator.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
-from tinyckpt.base.errors import TinyckptError
+from tinyckpt.base.errors import GraphError, TinyckptError
 from tinyckpt.base.tracebacks import shortened
 from tinyckpt.base.tree import leaves, map_leaves
 from tinyckpt.core.costs import evaluations
 from tinyckpt.core.execute import execute
 from tinyckpt.core.policies import plan_store_all
-from tinyckpt.core.primitive import ARITHMETIC
+from tinyckpt.core.primitive import ARITHMETIC, RULE_ERRORS
 from tinyckpt.core.tracing import ACTIVE_BUILDER, Builder, Var
 
 P = ParamSpec("P")
@@ -35,12 +36,17 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def operator(*args: P.args, **options: P.kwargs) -> R:
-        if ACTIVE_BUILDER.get() is not None:
-            return function(*args, **options)
+        traced = ACTIVE_BUILDER.get() is not None
         try:
+            if traced:
+                return function(*args, **options)
             return cast(R, evaluated(function, args, options))
         except TinyckptError as error:
+            if traced:
+                raise
             raise shortened(error) from error.__cause__
+        except (*RULE_ERRORS, MemoryError) as error:  # an argument of a type that is not legal
+            raise GraphError(f"{function.__name__}: {error}") from error
 
     return operator
 

@@ -35,6 +35,7 @@ from tinyckpt.ops.shape import (
 
 # Modes of pad other than "constant": np.pad of the indices says which element goes where.
 PAD_MODES = ("edge", "reflect", "symmetric", "wrap")
+MOST_PARTS = 10**6  # outputs of one operator: adding as many to a graph takes half a minute
 
 
 PAD = Primitive(
@@ -413,8 +414,8 @@ def array_split(x: Var, sections: int | Sequence[int], axis: int = 0) -> tuple[V
     extent = x.shape[infer.checked_axis(axis, x.ndim)]
     if np.ndim(sections) == 0:
         (count,) = extents_of(sections)
-        if count < 1:
-            raise GraphError(f"array_split: {count} parts; give 1 or more")
+        if not 1 <= count <= MOST_PARTS:
+            raise GraphError(f"array_split: {count:,} parts; give 1 to {MOST_PARTS:,}")
         lengths = [extent // count + (part < extent % count) for part in range(count)]
         sections = [int(edge) for edge in np.cumsum(lengths)[:-1]]
     return split(x, sections, axis)

@@ -9,6 +9,7 @@ import numpy as np
 
 from tinyckpt.base.dtypes import is_float
 from tinyckpt.base.errors import GraphError
+from tinyckpt.base.quantities import as_integer
 from tinyckpt.base.spec import Spec
 from tinyckpt.core.primitive import Primitive
 from tinyckpt.core.tracing import Var, apply, as_var
@@ -260,10 +261,10 @@ def diff(x: Var, n: int = 1, axis: int = -1) -> Var:
     array([3., 5.])
     """
     x = as_var(x)
-    axis, (before, _) = axis_and_extent(x, axis)
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
-        raise GraphError(f"diff: n={n!r} must be an integer of 0 or more")
-    for _ in range(n):
+    axis, (before, extent) = axis_and_extent(x, axis)
+    if (count := as_integer(n)) is None or count < 0:
+        raise GraphError(f"diff: n={n!r:.80} must be an integer of 0 or more")
+    for _ in range(count if count < extent else extent):  # then it is empty, and stays so
         x = subtract(index(x, (*before, slice(1, None))), index(x, (*before, slice(0, -1))))
     return x
 
