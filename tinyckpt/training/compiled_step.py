@@ -49,6 +49,7 @@ from tinyckpt.training.step_graph import LossScale, Part, Recipe, step_graph
 from tinyckpt.training.transformations import as_array, cache_key, owned_result, owner_ids
 
 State = dict[str, Any]
+MOST_PARTS = 10**6  # micro-batches of a step: as many calls of a program take a minute or more
 
 
 def train_step(
@@ -112,8 +113,10 @@ def train_step(
         )
     if gradients not in ("consumed", "held"):
         raise OptionError(f"gradients={gradients!r}; expected 'consumed' or 'held'")
-    if type(micro_batches) is not int or micro_batches < 1:
-        raise OptionError(f"micro_batches={micro_batches!r}; it must be an integer of 1 or more")
+    if type(micro_batches) is not int or not 1 <= micro_batches <= MOST_PARTS:
+        raise OptionError(
+            f"micro_batches={micro_batches!r:.80}; it must be an integer from 1 to {MOST_PARTS:,}"
+        )
     if check_nan and loss_scale is not None:
         raise OptionError("check_nan and loss_scale: overflows are what a loss scale looks for")
     check_optimizer(optimizer)

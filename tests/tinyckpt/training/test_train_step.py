@@ -336,3 +336,9 @@ def test_first_nan_names_its_operator() -> None:
     ):
         step(state, np.array([1.0, -1.0]))
     assert state["parameters"]["w"].tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("count", [0, 10**30, 1.5])
+def test_number_of_micro_batches_is_checked(count: Any) -> None:
+    with pytest.raises(tc.OptionError, match="it must be an integer from 1 to 1,000,000"):
+        tc.train_step(tc.sum, tc.sgd(0.1), micro_batches=count)
