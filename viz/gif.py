@@ -189,7 +189,7 @@ def encoder_of(path: str | os.PathLike[str], name: str | None) -> tuple[str, Enc
         if suffix not in SUFFIXES:
             raise OptionError(f"{path}: the name must end in one of {', '.join(SUFFIXES)}")
         name = SUFFIXES[suffix]
-    if name not in ENCODERS:
+    if not isinstance(name, str) or name not in ENCODERS:
         raise OptionError(f"unknown format {name!r}; known are {', '.join(ENCODERS)}")
     return name, ENCODERS[name]
 

@@ -31,7 +31,7 @@ from .node_looks import (
     moved_values,
     names_checkpoints,
 )
-from .theme import THEMES
+from .theme import check_theme
 from .time_axis import MOVES, Span, chosen_frames, recomputations, steps_by_tick
 
 if TYPE_CHECKING:
@@ -272,8 +272,7 @@ def check_drawable(traces: Sequence[Trace], theme: str) -> None:
     """Raise OptionError unless there is something to draw, in a known theme."""
     if not traces or not all(trace.steps for trace in traces):
         raise OptionError("nothing to draw: give at least one trace, with at least one step")
-    if theme not in THEMES:
-        raise OptionError(f"unknown theme {theme!r}; known are {', '.join(THEMES)}")
+    check_theme(theme)
 
 
 def check_style(style: Style, traces: Sequence[Trace]) -> None:
@@ -317,6 +316,14 @@ def is_integer(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
 
 
+def listed_titles(title: object) -> list[str]:
+    """Return a title, or several, as a list; raise an OptionError if they are no texts."""
+    titles = [title] if isinstance(title, str) else title
+    if not isinstance(titles, list | tuple) or not all(isinstance(text, str) for text in titles):
+        raise OptionError(f"title {title!r:.80}: expected a text, or several")
+    return list(titles)
+
+
 def headings(traces: Sequence[Trace], title: str | Sequence[str] | None) -> list[str]:
     """Return the heading of each trace.
 
@@ -325,7 +332,7 @@ def headings(traces: Sequence[Trace], title: str | Sequence[str] | None) -> list
     """
     if title is None:
         return [title_of(trace) for trace in traces]
-    titles = [title] if isinstance(title, str) else list(title)
+    titles = listed_titles(title)
     if len(titles) != len(traces):
         raise OptionError(
             f"{len(titles)} {'title' if len(titles) == 1 else 'titles'} for {len(traces)} "

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tinyckpt.base.errors import OptionError
+
 RGB = tuple[int, int, int]
 FONTS = Path(__file__).parent / "fonts"
 
@@ -198,6 +200,13 @@ DARK = Theme(
     workspace=rgb("#5F6E82"),
 )
 THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
+
+
+def check_theme(theme: object, *others: str) -> None:
+    """Raise an OptionError unless the name of a theme, or one of the others, is known."""
+    known = (*others, *THEMES)
+    if not isinstance(theme, str) or theme not in known:
+        raise OptionError(f"unknown theme {theme!r:.80}; known are {', '.join(known)}")
 
 
 def font_file(weight: str) -> str:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import training_graphs
+from tinyckpt import viz
 from viz.layout.drawn_nodes import cells_of
 from viz.node_looks import Fill, NodeLook
 from viz.scene import count_text, frames, subtitle_of, subtitles_of, title_of
@@ -113,3 +114,17 @@ def test_last_frame_is_the_last_step(policy: str) -> None:
     steps = frame_steps(trace)
     assert steps[-1] == len(trace.steps) - 1
     assert steps == sorted(set(steps))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"theme": []}, r"unknown theme \[\]; known are light, dark"),
+        ({"title": 7}, "title 7: expected a text, or several"),
+        ({"title": [7]}, r"title \[7\]: expected a text, or several"),
+    ],
+)
+def test_option_of_wrong_type_is_refused(options: Any, match: str) -> None:
+    trace = tc.replay(tc.plan(tc.networks.chain(2)))
+    with pytest.raises(tc.OptionError, match=match):
+        viz.frames(trace, **options)

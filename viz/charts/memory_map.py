@@ -22,7 +22,7 @@ from tinyckpt.codegen.arena import Arena, arena
 from tinyckpt.codegen.reserved_memory import Reserved, reserved
 from tinyckpt.core.schedule import EVALUATIONS, Schedule, recomputations
 
-from ..scene import check_drawable, count_text
+from ..scene import check_drawable, count_text, listed_titles
 from ..theme import blend, css
 from .style import (
     WIDTH,
@@ -111,7 +111,7 @@ def memory_map(
         path = temporary_path(".svg")
     texts = [sentences_of(each)[0] for each in plans]
     if title is not None:
-        texts = [title] if isinstance(title, str) else list(title)
+        texts = listed_titles(title)
     if len(texts) != len(plans):
         raise OptionError(f"{len(texts)} titles of {len(plans)} maps")
     return write(

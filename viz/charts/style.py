@@ -21,8 +21,8 @@ from tinyckpt.base.errors import OptionError
 from tinyckpt.base.files import suffix_of, write_atomically
 from tinyckpt.base.units import memory_text
 
-from ..scene import one_line, title_of
-from ..theme import FONTS, RGB, THEMES, Theme, blend, css
+from ..scene import listed_titles, one_line, title_of
+from ..theme import FONTS, RGB, THEMES, Theme, blend, check_theme, css
 from .compact_svg import compact
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ def write(
     form = format_of(path)
     if not isinstance(width, int | float) or not NARROWEST <= width <= WIDEST:
         raise OptionError(f"width {width!r}: expected {NARROWEST:g} to {WIDEST:g} inches")
-    if theme not in THEMES:
-        raise OptionError(f"unknown theme {theme!r}; known are {', '.join(THEMES)}")
+    check_theme(theme)
     content = b""
     for drawn in (draw, *coarser):
         content = rendered(drawn, THEMES[theme], form)
@@ -225,10 +224,10 @@ def titles_of(own: Sequence[str], title: Titles) -> list[str]:
     """
     if title is None:
         return list(own)
-    titles = [title] if isinstance(title, str) else list(title)
+    titles = listed_titles(title)
     if titles == [""]:
         return [""] * len(own)
-    if len(titles) != len(own) or not all(isinstance(text, str) for text in titles):
+    if len(titles) != len(own):
         raise OptionError(
             f"title {title!r}: give one for each chart, of which there are {len(own)}; or none; "
             "or '' for charts without any"

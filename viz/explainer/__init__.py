@@ -20,7 +20,7 @@ from tinyckpt.base.files import replacing, suffix_of, write_atomically
 from ..gif import encoder_of
 from ..raster.video import Film
 from ..scene import SCALES, is_integer, stop_of, what_of
-from ..theme import THEMES
+from ..theme import THEMES, check_theme
 from .drawing import HEIGHT, WIDTH, Painter, Patch, end_card, heading_of, picture, svg_of
 from .story import Story, story_of
 
@@ -73,8 +73,7 @@ def explainer(
     ...     viz.explainer(trace, f"{folder}/chain.svg").name
     'chain.svg'
     """
-    if theme not in THEMES:
-        raise OptionError(f"unknown theme {theme!r}; known are {', '.join(THEMES)}")
+    check_theme(theme)
     if not is_integer(scale) or scale not in SCALES:
         raise OptionError(f"scale {scale!r}: expected 1, 2 or 3")
     stop = stop_of(stop, "card")

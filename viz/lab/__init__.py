@@ -26,7 +26,7 @@ from ..player.data import shown
 from ..player.measured import as_measured
 from ..player.page import Addition, asset, page
 from ..scene import Style, scene_of
-from ..theme import THEMES
+from ..theme import check_theme
 from .challenge import budget_bytes
 from .data import lab_data
 from .fallback_table import CAPTION, offered_table
@@ -134,8 +134,7 @@ def lab(
     >>> viz.lab(tc.networks.chain(4), time_limit=0.1)
     <Page that plays 1 trace>
     """
-    if theme not in ("auto", *THEMES):
-        raise OptionError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
+    check_theme(theme, "auto")
     if path is not None and suffix_of(path) not in SUFFIXES:
         raise OptionError(f"{path}: the name of a page must end in .html")
     if not hasattr(graph, "forward_count"):
@@ -150,7 +149,7 @@ def lab(
         graph, costs, policies=policies, points=points, time_limit=time_limit, progress=progress
     )
     task = challenge if isinstance(challenge, Mapping) else None
-    limit: Any = challenge if task is None else task["budget"]
+    limit: Any = challenge if task is None else task.get("budget", task)
     asked = None if limit is None else budget_bytes(offered, limit)
     heading = title if title is not None else f"{shown(graph.name)}: what to keep"
     addition = Addition(

@@ -19,7 +19,7 @@ from ..player import SUFFIXES, Page
 from ..player.packing import bundle_columns
 from ..player.page import FRESH, HOST, MEASURED, SEVERAL, STYLES, TIMES, asset, filled, json_text
 from ..scene import TITLES
-from ..theme import THEMES
+from ..theme import check_theme
 
 SCRIPTS = (FRESH, "desk")
 HEADING = "tinyckpt lab"
@@ -55,8 +55,7 @@ def empty_lab(path: str | os.PathLike[str] | None = None, *, theme: str = "auto"
     >>> viz.empty_lab(theme="dark")
     <Page that plays 0 traces>
     """
-    if theme not in ("auto", *THEMES):
-        raise OptionError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
+    check_theme(theme, "auto")
     if path is not None and suffix_of(path) not in SUFFIXES:
         raise OptionError(f"{path}: the name of a page must end in .html")
     more = (TIMES, HOST, MEASURED)

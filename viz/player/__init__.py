@@ -16,7 +16,7 @@ from tinyckpt.base.files import suffix_of, write_atomically
 from ..charts.pipeline_lanes import as_pipelines
 from ..layout.check_label_options import Grouping, Labels
 from ..scene import Style, scene_of, stop_of
-from ..theme import THEMES
+from ..theme import check_theme
 from .measured import as_measured
 from .page import page
 from .pipelines import pipeline_page
@@ -150,8 +150,7 @@ def player(
     <Page that plays 2 traces>
     """
     listed: list[Any] = list(traces) if isinstance(traces, Iterable) else [traces]
-    if theme not in ("auto", *THEMES):
-        raise OptionError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
+    check_theme(theme, "auto")
     if view not in VIEWS:
         raise OptionError(f"unknown view {view!r}; known are {', '.join(VIEWS)}")
     stop = stop_of(stop)

@@ -21,7 +21,7 @@ from ..explainer.drawing import heading_of, picture, svg_of
 from ..explainer.story import story_of
 from ..player.page import json_text
 from ..scene import stop_of
-from ..theme import LIGHT, THEMES
+from ..theme import LIGHT, THEMES, check_theme
 from .data import json_bytes, row_shown, traces_of, widget_data
 from .element_script import element_script
 
@@ -213,8 +213,7 @@ def checked_attributes(
     if isinstance(budget, float):
         budget = f"{100 * budget:g} %"
     stop = stop_of(stop)
-    if theme not in ("auto", *THEMES):
-        raise OptionError(f"unknown theme {theme!r}; known are auto, {', '.join(THEMES)}")
+    check_theme(theme, "auto")
     given = {"policy": policy, "budget": budget, "compare": compare}
     attributes = {name: str(value) for name, value in given.items() if value is not None}
     if stop != "first recomputation":

@@ -143,7 +143,7 @@ def traces_of(shown: Shown) -> list[Trace]:
     rest = [trace for trace in traces if trace.schedule.policy != "store_all"]
     if rest and not first:
         first = [replay(evaluated_once(rest[0].graph, "store_all"))]
-    return [*first[:1], *rest]
+    return [*first[:1], *(rest or first[:1])]
 
 
 def encoded(

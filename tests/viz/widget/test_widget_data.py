@@ -185,3 +185,9 @@ def test_scopes_of_long_names_take_no_room() -> None:
     keeps = [[f"matmul_{k}"] for k in range(1, 8)]
     traces = [tc.replay(tc.plan(graph, "retain", keep=keep)) for keep in keeps]
     assert len(json_bytes(widget_data(traces))) <= 8000
+
+
+def test_store_all_by_itself_is_compared_with_itself() -> None:
+    trace = tc.replay(tc.plan(tc.networks.chain(4)))
+    assert [each.schedule.policy for each in traces_of(trace)] == ["store_all", "store_all"]
+    assert viz.widget_tag(trace).startswith("<tiny-ckpt>")

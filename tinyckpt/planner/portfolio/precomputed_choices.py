@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from tinyckpt.base.errors import OptionError
+from tinyckpt.base.quantities import as_integer
 from tinyckpt.base.units import memory_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.cuts import expected_length
@@ -126,8 +127,8 @@ def check(graph: Graph, costs: Costs, points: int | None) -> None:
             "the costs must weigh values by their bytes; change the costs of operators alone, as "
             "tc.cost.custom(graph, costs) does"
         )
-    if points is not None and (isinstance(points, bool) or not 2 <= points <= 200):
-        raise OptionError(f"points={points!r}: expected 2 to 200")
+    if points is not None and as_integer(points) not in range(2, 201):
+        raise OptionError(f"points={points!r:.80}: expected 2 to 200")
 
 
 def named_traces(
