@@ -24,6 +24,9 @@ from tinyckpt.base.units import size_text
 VERSION = 2
 LARGEST = 2**63  # bytes and extents must be less: they fit in an int64
 LARGEST_FILE = 2**30  # bytes of a file that is read into memory: 1 GiB
+# Entries of a JSON document: parsed, each may take 113 bytes, so that all take 6 GiB at most. The
+# trace of 100,000 operators has 6 million.
+MOST_ENTRIES = 50_000_000
 
 
 @contextmanager
@@ -89,6 +92,15 @@ def plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
+def check_entries(path: object, text: str | bytes) -> None:
+    """Raise a FormatError if a JSON text has more than ``MOST_ENTRIES``; it is not parsed."""
+    if len(text) > MOST_ENTRIES:  # a shorter one has no more entries: each follows a mark
+        data = text if isinstance(text, bytes) else text.encode(errors="replace")
+        if (count := sum(map(data.count, b"[{,:"))) > MOST_ENTRIES:
+            most = f"of a JSON document at most {MOST_ENTRIES:,} are read"
+            raise FormatError(f"{path}: {count:,} entries; {most}")
+
+
 class Reader:
     """Validating accessor of a JSON document; errors carry the path of the entry."""
 
@@ -100,7 +112,8 @@ class Reader:
         raise FormatError(f"{self.path}: {where}: {problem}")
 
     def parse(self, text: str | bytes) -> Any:
-        """Parse JSON, in which no entry of an object is given twice."""
+        """Parse JSON of at most ``MOST_ENTRIES``, in which no entry of an object is given twice."""
+        check_entries(self.path, text)
 
         def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             found = dict(pairs)

@@ -23,7 +23,7 @@ from tinyckpt.base.files import replacing, suffix_of, write_atomically
 from tinyckpt.base.interrupted_step import MIXED_STATE_ADVICE, is_mixed
 from tinyckpt.base.spec import checked_dtype
 from tinyckpt.base.tree import Tree, check_depth
-from tinyckpt.documents.json_reader import open_regular
+from tinyckpt.documents.json_reader import check_entries, open_regular
 
 NESTING = "__tree__"  # the entry with the tree structure
 NESTINGS = '{"dict": ', '{"list": ', '{"tuple": '  # prefixes of its JSON
@@ -110,6 +110,7 @@ def load_params(path: str | os.PathLike[str]) -> Tree:
         nesting = texts[NESTING]
         if texts.get(CHECKSUM) not in (None, checksum(nesting, arrays)):
             raise ValueError("its checksum does not match its arrays and their nesting")
+        check_entries(path, nesting)
         left = dict(arrays)
         tree = unflatten(json.loads(nesting), "", left)
         if left:

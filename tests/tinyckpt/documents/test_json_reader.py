@@ -79,6 +79,17 @@ def test_file_above_limit_is_refused(tmp_path: Path, name: str, load: Callable[[
         load(str(path))
 
 
+@pytest.mark.parametrize("text", ["[[],[],[],[]]", '{"a":1,"b":2,"c":3}', "[1,2,3,4,5,6,7,8]"])
+def test_document_of_too_many_entries_is_refused_before_parsing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    path = tmp_path / "many.json"
+    path.write_text(text, encoding="utf-8")
+    monkeypatch.setattr(reader, "MOST_ENTRIES", 5)
+    with pytest.raises(tc.FormatError, match="entries; of a JSON document at most 5 are read"):
+        tc.load_graph(path)
+
+
 @pytest.mark.parametrize(("name", "load"), LOADERS)
 @pytest.mark.parametrize(("path", "reason"), [("no/such", "No such file"), ("a\0b", "null byte")])
 def test_missing_file_is_clear_error(
