@@ -8,9 +8,10 @@ non-interruptible work fits into the remaining time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from math import inf, isnan
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tinyckpt.base.errors import PolicyOptionError, ScheduleError
 
@@ -103,6 +104,20 @@ def check_length(evaluations: float, what: str) -> None:
     """Raise a ScheduleError if a schedule would have too many evaluations."""
     if evaluations > MOST_EVALUATIONS:
         raise ScheduleError(length_error_text(evaluations, what))
+
+
+def listed_order(order: Any) -> list[Any]:
+    """Return an order of evaluations as a list.
+
+    Raises:
+        ScheduleError: if it is no sequence, or has too many evaluations, as an endless iterator.
+    """
+    try:
+        found = list(islice(order, MOST_EVALUATIONS + 1))
+    except TypeError as error:
+        raise ScheduleError(f"order={order!r:.80}; expected the ids of operators") from error
+    check_length(len(found), "this order")
+    return found
 
 
 def length_error_text(evaluations: float, what: str) -> str:

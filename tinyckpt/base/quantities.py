@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf, isnan
 from numbers import Integral, Real
 from operator import index
@@ -19,11 +19,22 @@ LARGEST_MEMORY = 2**60
 
 def check_total(data: Sequence[int], workspace: Sequence[int], unit: str) -> None:
     """Raise a ScheduleError if the total memory exceeds the planners' integer range."""
+    if unit not in ("bytes", "nodes"):
+        raise ScheduleError(f"costs: memory_unit={unit!r:.80}; expected 'bytes' or 'nodes'")
     if (total := sum(data) + sum(workspace)) >= LARGEST_MEMORY:
         raise ScheduleError(
             f"all values and workspaces total {total:,} {unit}; "
             f"planners support less than {LARGEST_MEMORY:,}"
         )
+
+
+def listed_numbers(numbers: Any, what: str) -> Sequence[Any]:
+    """Return costs or sizes as a sequence; raise a ScheduleError if they are none."""
+    if isinstance(numbers, list | tuple):
+        return numbers
+    if isinstance(numbers, Mapping) or not isinstance(numbers, Iterable):
+        raise ScheduleError(f"costs: {what}={numbers!r:.80}; expected one number for each")
+    return tuple(numbers)
 
 
 def validated_costs(costs: Sequence[Any], names: Sequence[str] = ()) -> tuple[float, ...]:
@@ -32,7 +43,7 @@ def validated_costs(costs: Sequence[Any], names: Sequence[str] = ()) -> tuple[fl
     Raises:
         ScheduleError: names the first operator whose cost is invalid, or its position.
     """
-    numbers = costs
+    costs = numbers = listed_numbers(costs, "operators")
     if not set(map(type, costs)) <= {int, float}:  # rarely
         numbers = [to_python_number(cost) for cost in costs]
     distinct = set(numbers)  # checked in bulk: of 100,000 costs usually few are distinct
@@ -71,6 +82,7 @@ def as_integer(number: Any) -> int | None:
 
 def validated_sizes(sizes: Sequence[Any], what: str) -> tuple[int, ...]:
     """Validate sizes and convert them to Python integers."""
+    sizes = listed_numbers(sizes, what)
     if not set(map(type, sizes)) <= {int}:
         for size in sizes:
             if not isinstance(size, Integral) or isinstance(size, bool):

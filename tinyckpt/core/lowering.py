@@ -12,9 +12,10 @@ The live ranges are found as in any compiler: one pass over the order from its e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from tinyckpt.base.deadline import listed_order
 from tinyckpt.base.errors import ScheduleError, expect
 from tinyckpt.core.graph import Graph
 from tinyckpt.core.schedule import Schedule, Step, checked_id, compute, free, update, within
@@ -69,9 +70,7 @@ def legal_order(graph: Graph, order: Sequence[int]) -> list[int]:
     Raises:
         ScheduleError: if an entry is not the id of an operator.
     """
-    if not isinstance(order, Iterable):
-        raise ScheduleError(f"order={order!r:.80}; expected the ids of operators")
-    ids = list(order)
+    ids = listed_order(order)
     if not within(ids, len(graph.operators)):  # rarely: one does not exist, or is NumPy's integer
         ids = [checked_id(f"order[{i}]", "operator", each, graph) for i, each in enumerate(ids)]
     for legalise in LEGALISERS:

@@ -168,3 +168,18 @@ def test_cost_models_name_arguments_of_another_kind(wrong: Any) -> None:
 def test_custom_costs_are_one_number_per_operator(wrong: Any) -> None:
     with pytest.raises(tc.ScheduleError, match="expected one number per operator, or a dict"):
         tc.cost.custom(tc.networks.chain(2), wrong)
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong", "match"),
+    [
+        ("operators", 7, "operators=7; expected one number for each"),
+        ("operators", {"f1": 2}, "operators=.*; expected one number for each"),
+        ("data", len, "data=.*; expected one number for each"),
+        ("memory_unit", "GB", "memory_unit='GB'; expected 'bytes' or 'nodes'"),
+        ("memory_unit", [], "memory_unit=.*; expected 'bytes' or 'nodes'"),
+    ],
+)
+def test_field_of_wrong_type_is_refused(field: str, wrong: Any, match: str) -> None:
+    with pytest.raises(tc.ScheduleError, match=match):
+        replace(evaluations(tc.networks.chain(2)), **{field: wrong})

@@ -1,5 +1,6 @@
 """Lowering: the plain loop gives the steps of the vectorised analysis, and the same errors."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 import tinyckpt as tc
 from tests.conftest import examples
 from tests.random_dags import graphs_of_views, graphs_with_updates, training_graphs, with_once
+from tinyckpt.base import deadline
 from tinyckpt.core import lowering
 from tinyckpt.core.cuts import crossing_values
 from tinyckpt.ops import non_recomputable, update_steps
@@ -76,6 +78,14 @@ def test_lowering_refuses_unknown_operator(wrong: int) -> None:
 def test_lowering_refuses_what_are_no_ids(order: Any, match: str) -> None:
     with pytest.raises(tc.ScheduleError, match=match):
         tc.from_order(tc.networks.chain(2), order)
+
+
+def test_endless_order_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline, "MOST_EVALUATIONS", 1000)
+    graph = tc.networks.chain(2)
+    for lower_endless in (tc.from_order, lambda graph, order: tc.plan(graph, lambda _: order)):
+        with pytest.raises(tc.ScheduleError, match="this order would be a schedule of about 1,001"):
+            lower_endless(graph, itertools.repeat(0))
 
 
 def test_crossing_values_of_skip_connection() -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, isnan
+from numbers import Real
 from typing import Any
 
 from tinyckpt.base.deadline import NO_DEADLINE, Clock, checked_seconds
@@ -87,6 +88,8 @@ class Frontier:
         Raises:
             BudgetError: if there is none; with the smallest peak found, and whether that is proven.
         """
+        if not isinstance(budget, Real) or isnan(budget):
+            raise BudgetError(f"budget {budget!r:.80}; expected a number (schedule takes texts)")
         index = bisect_right([point.peak for point in self.points], budget) - 1
         if index >= 0:
             return self.points[index]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from inspect import Parameter, Signature, signature
 from typing import Any
 
-from tinyckpt.base.deadline import DEFAULT_SECONDS, OutOfTimeError
+from tinyckpt.base.deadline import DEFAULT_SECONDS, OutOfTimeError, listed_order
 from tinyckpt.base.errors import BudgetError, PolicyOptionError, ScheduleError, did_you_mean
 from tinyckpt.base.quantities import as_integer
 from tinyckpt.core.costs import Costs
@@ -178,7 +178,7 @@ def ids_of(order: object, graph: Graph, name: str) -> list[int]:
         )
     numbers = {operator.name: operator.id for operator in graph.operators}
     found = []
-    for place, item in enumerate(order):
+    for place, item in enumerate(listed_order(order)):
         if isinstance(item, str):
             if item not in numbers:
                 raise ScheduleError(

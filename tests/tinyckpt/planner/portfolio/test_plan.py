@@ -328,3 +328,10 @@ def test_lower_bound_finds_best_moment_of_long_graph() -> None:
     graph = network_from_text("residual:300x8")[0]
     bound = tc.lower_bound(graph, 0.5, flops(graph))
     assert bound == 27753303.0  # a sample and a finer one alone end at 27731520
+
+
+@pytest.mark.parametrize("budget", ["50 %", None, [], float("nan")])
+def test_point_of_frontier_is_chosen_by_a_number(budget: Any) -> None:
+    frontier = tc.frontier(tc.networks.chain(4), nodes=True)
+    with pytest.raises(tc.BudgetError, match="expected a number"):
+        frontier.within(budget)
