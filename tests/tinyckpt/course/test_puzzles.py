@@ -156,7 +156,7 @@ WRONG: dict[str, tuple[int, Any, int, str]] = {
     "over the budget": (2, CHAIN, 0, "over the budget of 3 nodes: the peak is at step 5, b4"),
     "order reads too early": (2, ["f2"], 0, "order[0] evaluates f2, which reads f1 before"),
     "misspelt operator": (2, ["F1"], 0, "did you mean f1?"),
-    "no such operator": (2, [99], 0, "order[0] is 99"),
+    "no such operator": (2, [99], 0, "order[0]: operator 99 does not exist"),
     "float": (2, [0.5], 0, "entry 0: '0.5' is no operator"),
     "nested": (2, [["f1"]], 0, "entry 0 is a list; expected a number or a name"),
     "number": (2, 3, 0, "`answer` is a int; expected the order in which operators are evaluated"),

@@ -49,6 +49,7 @@ def test_budget_is_chosen_by_mouse_keys_text_and_policy(lab: OpenLab) -> None:
         until(page, "() => document.querySelector('[data-counter=peak]') !== null && !player.due")
         best = tc.plan(graph, budget=f"{nodes} nodes")
         page.evaluate("() => player.seek(player.ticks - 1)")
+        until(page, "() => player.saying.timer", None)  # words are written
         shown = counters(page)
         assert shown["peak"] == str(tc.replay(best).peak_nodes)
         assert shown["evaluations"].split(" / ")[1] == str(tc.replay(best).evaluations)
