@@ -2,7 +2,8 @@
 
 import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tinyckpt.interop import torch as tct
-from tinyckpt.interop.torch import eager, infer_shapes
+from tinyckpt.interop.torch import eager, infer_shapes, isolated_worker
 from tinyckpt.interop.torch.capture import FakeMode
 
 ONE = 8  # bytes: the number 1 with which backward begins
@@ -164,6 +165,23 @@ def test_derivative_that_reads_zeros_says_that_it_may_take_more() -> None:
     said = "The derivative of cumprod and prod takes more where a factor is 0."
     assert [each.caveat for each in found] == [said, said]
     assert tct.estimate(Step(lambda h: h.exp().sum()), x).caveat == ""
+
+
+def test_derivative_that_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluate = isolated_worker.evaluate_requests
+
+    def failing(requests: Sequence[Any], wanted: Any) -> list[Any]:
+        replies = evaluate(requests, wanted)
+        return [
+            "RuntimeError: none" if request["by"] else reply
+            for request, reply in zip(requests, replies, strict=True)
+        ]
+
+    monkeypatch.setattr(isolated_worker, "evaluate_requests", failing)
+    x = torch.randn(401, 11, requires_grad=True)  # of no other test: measurements are cached
+    said = r"derivatives of these operators count as .* data.*: prod \(RuntimeError: none\)"
+    with pytest.warns(UserWarning, match=said):
+        tct.estimate(Step(lambda h: h.prod(1).sum()), x)
 
 
 # Tensors that are no argument and not the model's.

@@ -170,7 +170,8 @@ worker.set_up(isolated_worker.settings())
 layout = {"dtype": worker.torch.float32, "device": "cpu", "shape": (8,), "stride": (1,)}
 operands = [layout | {"offset": 0}]
 request = {"operator": "aten.sin.default", "modules": (), "args": operands, "kwargs": {}}
-print(worker.evaluated([request | {"forward": None, "device": "cpu", "timed": False}]))
+request |= {"forward": None, "device": "cpu", "timed": False, "by": ()}
+print(worker.evaluated([request]))
 print("torch._inductor" in sys.modules)
 """
 

@@ -279,27 +279,31 @@ def check_failures(
     Raises:
         GraphError: instead, if one of them was to be timed.
     """
-    # Of a derivative the operators are known, as recorded.
-    failed = {
-        kind_of(calls[key].operator): key
-        for key, seen in found.items()
-        if seen.failure and not calls[key].by
-    }
-    if not failed:
-        return
-    if timed:
-        key = next(iter(failed.values()))
+    failed: tuple[dict[str, Key], dict[str, Key]] = ({}, {})  # operators, and derivatives
+    for key, seen in found.items():
+        if seen.failure:
+            failed[bool(calls[key].by)][kind_of(calls[key].operator)] = key
+    if timed and failed[0]:
+        key = next(iter(failed[0].values()))
         raise GraphError(
             f"{key}, {calls[key].operator}, cannot be evaluated by itself: {found[key].failure}; "
             "a cost other than measured does without"
         )
-    texts = [f"{kind} ({found[key].failure})" for kind, key in failed.items()]
-    more = f", and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
-    warnings.warn(
-        "the workspace (temporary memory) of these operators counts as 0, since they cannot be "
-        f"evaluated alone: {', '.join(texts[:NAMED])}{more}; workspace=False silences this",
-        stacklevel=3,
+    consequences = (
+        "the workspace (temporary memory) of these operators counts as 0",
+        "the derivatives of these operators count as of tensors without data, and may take other "
+        "memory",
     )
+    for kinds, consequence in zip(failed, consequences, strict=True):
+        if not kinds:
+            continue
+        texts = [f"{kind} ({found[key].failure})" for kind, key in kinds.items()]
+        more = f", and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
+        warnings.warn(
+            f"{consequence}, since they cannot be evaluated alone: "
+            f"{', '.join(texts[:NAMED])}{more}; workspace=False silences this",
+            stacklevel=3,
+        )
 
 
 def measurements_of(
