@@ -27,6 +27,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from tinyckpt.base.errors import BudgetError, GraphError, OptionError
+from tinyckpt.base.quantities import as_integer
 from tinyckpt.base.units import size_text
 from tinyckpt.core.costs import Costs
 from tinyckpt.core.graph import Graph, TrainingGraph
@@ -48,7 +49,7 @@ def stage_of_operators(graph: Graph, cuts: Sequence[int]) -> list[int]:
     Raises:
         OptionError: if the cuts are no ascending integers, or a stage has no forward operator.
     """
-    is_whole = all(isinstance(cut, int | np.integer) for cut in cuts)
+    is_whole = all(as_integer(cut) is not None for cut in cuts)
     ends = [0, *cuts, graph.forward_count]
     if not is_whole or any(before >= cut for before, cut in pairwise(ends)):
         raise OptionError(
