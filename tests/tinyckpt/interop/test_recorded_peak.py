@@ -167,6 +167,18 @@ def test_derivative_that_reads_zeros_says_that_it_may_take_more() -> None:
     assert tct.estimate(Step(lambda h: h.exp().sum()), x).caveat == ""
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_derivative_of_a_mask_is_predicted_as_if_it_selected_all(share: float) -> None:
+    # From 32,768 elements on, what is selected takes more.
+    mask = torch.rand(1260, 46) < share
+    x = torch.randn(1260, 46, requires_grad=True)
+    model = Step(lambda h: h.masked_fill(mask, h.mean()).sin().square().sum())
+    if share == 1.0:
+        assert misses(model, x) == 0
+    else:
+        assert misses(model, x) > 0
+
+
 def test_derivative_that_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluate = isolated_worker.evaluate_requests
 

@@ -146,6 +146,8 @@ def prepared(request: dict[str, Any]) -> Callable[[], Any]:
         args = [results[handed_on[i]] if i in handed_on else x for i, x in enumerate(args)]
     if request["by"]:
         given = [x for x in leaves([args, [*kwargs.values()]]) if isinstance(x, torch.Tensor)]
+        for mask in (x for x in given if x.dtype is torch.bool):
+            mask.untyped_storage().fill_(1)  # the more it selects, the more masked_fill's takes
         operands = [given[place].requires_grad_() for place in request["by"]]
         made = [x for x in leaves(target(*args, **kwargs)) if x.requires_grad]
         ones = [torch.ones_like(x) for x in made]
