@@ -26,7 +26,10 @@ T = TypeVar("T")
 
 
 class OutOfTimeError(Exception):
-    """A search's deadline has passed; caught by the caller that set the deadline."""
+    """A search's deadline has passed; caught by the caller that set the deadline.
+
+    If it would pass, its text says what would take how long.
+    """
 
 
 class Clock:

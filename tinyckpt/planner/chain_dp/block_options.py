@@ -164,7 +164,10 @@ class BlockOptions:
         pairs = sum(n * (n + 10 * tape) for n, tape in zip(counts, tapes, strict=True))
         seconds = max(ENUMERATION_SECONDS * pairs, self.lacked)
         if (left := deadline.left()) < seconds:
-            raise OutOfTimeError
+            raise OutOfTimeError(
+                f"would take about {seconds:.0f} s to enumerate what its blocks can save, "
+                f"and has {left:.3g} s for it"
+            )
         self.deadline, self.measure = deadline, StorageMeter(self.problem, deadline)
         self.runs = OPTION_EVALUATIONS // max(sum(counts), 1)
         try:

@@ -53,12 +53,11 @@ def run_policy(
     check_options(own.name, options, legal)
     try:
         return own.plan(graph, costs, **options)
-    except OutOfTimeError:
+    except OutOfTimeError as error:
         if seconds is None:
             seconds = options.get("time_limit", legal.get("time_limit", DEFAULT_SECONDS))
-        raise BudgetError(
-            f"{own.name} found nothing in {seconds:g} s; give it more (time_limit=...)"
-        ) from None
+        why = str(error) or f"found nothing in {seconds:g} s"
+        raise BudgetError(f"{own.name} {why}; give it more (time_limit=...)") from None
 
 
 def check_options(name: str, options: Iterable[str], legal: Collection[str]) -> None:

@@ -1,6 +1,7 @@
 """Time limits of planners: no work begins that cannot end in time, and errors name the limit."""
 
 import pickle
+import re
 from copy import copy
 from dataclasses import replace
 from math import inf
@@ -13,7 +14,7 @@ from tinyckpt.base import deadline as limits
 from tinyckpt.base.deadline import Clock, OutOfTimeError, Pace
 from tinyckpt.core.costs import evaluations, flops
 from tinyckpt.core.cuts import expected_length
-from tinyckpt.planner.chain_dp import chen_budget
+from tinyckpt.planner.chain_dp import block_options, chen_budget
 from tinyckpt.planner.model.liveness import Problem
 from tinyckpt.planner.portfolio import pareto as points
 from tinyckpt.planner.portfolio import plan as planning
@@ -90,6 +91,23 @@ def test_policy_without_clock_is_skipped_if_predicted_too_slow(
     with pytest.raises(OutOfTimeError):
         list(policy_attempt(problem, "recompute_all", {}, pace)(Clock(1.99 * length)))
     assert len(list(policy_attempt(problem, "recompute_all", {}, pace)(Clock(2.01 * length)))) == 1
+
+
+@pytest.mark.parametrize("seconds", [0.01, 4.0])
+def test_blocks_says_what_would_take_too_long(seconds: float, watch: Watch) -> None:
+    graph = tc.networks.residual_mlp(8, 16).graph()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(block_options, "ENUMERATION_SECONDS", 1.0)
+        with pytest.raises(tc.BudgetError) as error:
+            tc.plan(graph, "blocks", budget=0.5, time_limit=seconds)
+    said = re.fullmatch(
+        r"blocks would take about (\d+) s to enumerate what its blocks can save, and has (\S+) s "
+        r"for it; give it more \(time_limit=\.\.\.\)",
+        str(error.value),
+    )
+    assert said is not None, error.value
+    assert float(said[2]) <= seconds < float(said[1])
+    assert watch.now == 0.0  # it was not begun
 
 
 def test_chen_budget_begins_no_size_without_time(
