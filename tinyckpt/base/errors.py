@@ -128,6 +128,7 @@ MADE_BY = {
     "Schedule": "tc.plan(graph)",
     "Trace": "tc.replay(schedule)",
     "Costs": "tc.cost.flops(graph)",
+    "Pipeline": "tinyckpt.pipeline.one_f_one_b(devices, micro_batches)",
 }
 
 

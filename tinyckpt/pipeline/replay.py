@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyckpt.base.errors import OptionError, ScheduleError
+from tinyckpt.base.errors import OptionError, ScheduleError, expect
 from tinyckpt.pipeline.check_dependencies import ActionPositions, check_order
 from tinyckpt.pipeline.costs import (
     Footprint,
@@ -183,6 +183,9 @@ def replay_pipeline(
         OptionError: if there are not as many costs or footprints as stages, or if the replay
             would exceed the memory limit.
     """
+    expect(pipeline, Pipeline)
+    if costs is not None and not isinstance(costs, PipelineCosts):
+        raise OptionError(f"costs={costs!r:.80}; expected tinyckpt.pipeline.PipelineCosts(...)")
     check_held(pipeline)
     costs = costs or PipelineCosts()
     depth = pipeline.replica_stages

@@ -61,7 +61,7 @@ from tinyckpt.pipeline.stages import EXCHANGE
 from tinyckpt.planner.model import cost_models as cost
 from tinyckpt.planner.model.budget import parse_budget
 from tinyckpt.planner.model.cost_models import cost_of
-from tinyckpt.planner.model.link import Link
+from tinyckpt.planner.model.link import Link, checked_link
 from tinyckpt.planner.offload.offload_saved_values import (
     movable_values,
     offload_order,
@@ -909,13 +909,19 @@ def compare_techniques(
             raise OptionError(
                 f"compare_techniques: {option}={number!r:.80}; it must be an integer of 1 or more"
             )
-    costs_of = costs or own_costs
+    if costs is not None and not callable(costs):
+        raise OptionError(
+            f"compare_techniques: costs={costs!r:.80}; expected a function of a graph, such as "
+            "tc.cost.flops"
+        )
+    costs_of = own_costs if costs is None else costs
     own = costs_of(graph)
     budget_size, problem = parse_budget(graph, own, budget)
     if problem.costs.memory_unit != "bytes":
         raise BudgetError(f"budget {budget!r:.80}: techniques are compared in bytes, not in nodes")
     case = Case(
-        graph, network, costs_of, budget_size, link or LINKS.get(own.unit),
+        graph, network, costs_of, budget_size,
+        LINKS.get(own.unit) if link is None else checked_link(link),
         checked_seconds(time_limit), stages, chunks, progress, plan(graph, costs=own),
     )  # fmt: skip
     plans, errors = plans_of(case)

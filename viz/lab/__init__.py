@@ -141,6 +141,8 @@ def lab(
         raise OptionError(
             f"expected a graph, got a {type(graph).__name__}: give tc.differentiate(...)"
         )
+    if title is not None and not isinstance(title, str):
+        raise OptionError(f"title {title!r:.80}: expected a text")
     if challenge is not None and show is not None:
         raise OptionError("show and challenge exclude each other: that begins with nothing saved")
     style = Style("dark" if theme == "dark" else "light", labels=labels, group=group)

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from tests.tinyckpt.pipeline.reference_simulator import costs
 from tests.tinyckpt.pipeline.test_replay import pipelines
-from tinyckpt.base.errors import OptionError
+from tinyckpt.base.errors import OptionError, ScheduleError
 from tinyckpt.pipeline import (
     Footprint,
     Pipeline,
@@ -28,6 +28,10 @@ def test_costs_and_footprints_may_differ_by_stage() -> None:
     assert replay_pipeline(pipeline, None, sizes).peaks == (17, 8)
     with pytest.raises(OptionError, match="3 footprints; the pipeline has 2 stages"):
         replay_pipeline(pipeline, None, [Footprint()] * 3)
+    with pytest.raises(OptionError, match=r"costs=3; expected tinyckpt.pipeline.PipelineCosts\("):
+        replay_pipeline(pipeline, 3)  # type: ignore[arg-type]
+    with pytest.raises(ScheduleError, match=r"expected a Pipeline, .* got a int"):
+        replay_pipeline(3)  # type: ignore[arg-type]
 
 
 @given(pipelines(), costs)

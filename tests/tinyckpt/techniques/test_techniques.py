@@ -318,6 +318,8 @@ def test_comparison_of_a_graph_with_own_costs() -> None:
         ({"chunks": 2.5}, "chunks=2.5; it must be an integer of 1 or more"),
         ({"time_limit": -1}, "time_limit = -1; it must be a number of seconds"),
         ({"backend": "abacus"}, "unknown backend 'abacus'"),
+        ({"link": 3}, "link=3; expected a Link"),
+        ({"costs": 7}, "costs=7; expected a function of a graph"),
     ],
 )
 def test_illegal_options_are_refused(options: dict[str, Any], message: str) -> None:

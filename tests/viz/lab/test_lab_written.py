@@ -33,6 +33,10 @@ def test_lab_refuses_bad_options(tmp_path: Path) -> None:
         viz.lab(tc.plan(graph))  # type: ignore[call-overload]
     with pytest.raises(tc.OptionError, match="show and challenge exclude each other"):
         viz.lab(graph, challenge="50 %", show="store_all")
+    with pytest.raises(tc.OptionError, match="title 7: expected a text"):
+        viz.lab(graph, title=7)  # type: ignore[call-overload]
+    with pytest.raises(tc.OptionError, match="policies=7: expected names of policies"):
+        viz.lab(graph, policies=7)  # type: ignore[call-overload]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -6,7 +6,7 @@ enough to embed in the page. No plan is new here; all are results of ``frontier`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -136,6 +136,8 @@ def named_traces(
 ) -> tuple[tuple[str, Trace], ...]:
     """Replay policies by name; default ones only if they are short enough."""
     given = (policies,) if isinstance(policies, str) else policies
+    if given is not None and not isinstance(given, Iterable):
+        raise OptionError(f"policies={policies!r:.80}: expected names of policies, in a list")
     asked = DEFAULT_POLICIES if given is None else tuple(dict.fromkeys(given))
     if policies is None and expected_length(graph) > LONG:
         asked = tuple(name for name in asked if name != "recompute_all")
