@@ -279,14 +279,16 @@ def chart(board: Board, theme: Any) -> str:
         f'<rect width="{WIDTH}" height="{high}" fill="{css(theme.background)}"/>',
         f'<text x="12" y="22" font-size="15" font-weight="600" fill="{ink}">'
         "Cost above the certified lower bound</text>",
-    ]
+        # Each mark once: hundreds of copies of its shape would be most of the file.
+        "<defs>", *(mark(name, theme) for name in MARKED), "</defs>",
+    ]  # fmt: skip
     x, y = 12.0, 46.0
     for name in MARKED:
         every = [each[name].status for each in board.settings.values() if name in each]
         if "legal" in every:
             if x > WIDTH - 130:
                 x, y = 12.0, y + 20
-            parts.append(mark(name, x + 6, y - 4, theme))
+            parts.append(f'<use href="#{name}" x="{x + 6:.1f}" y="{y - 4:g}"/>')
             parts.append(f'<text x="{x + 17:g}" y="{y:g}" fill="{ink}">{name}</text>')
             x += 30 + 6.6 * len(name)
     for tick in TICKS:
@@ -307,26 +309,26 @@ def chart(board: Board, theme: Any) -> str:
             each = board.settings[setting].get(planner)
             if each is not None and each.status == "legal" and each.cost is not None:
                 at = x_of(each.cost / board.bound(setting) - 1)
-                parts.append(mark(planner, at, y, theme))
+                parts.append(f'<use href="#{planner}" x="{at:.1f}" y="{y:g}"/>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def mark(planner: str, x: float, y: float, theme: Any) -> str:
+def mark(planner: str, theme: Any) -> str:
     """Return the mark of a planner: ours a dot and a ring, solvers squares, heuristics thin."""
     from viz.theme import css
 
-    place = f'transform="translate({x:.1f} {y:g})"'
+    name = f'id="{planner}"'
     if planner in OURS.values():
         colour = css(theme.recomputed)
         if planner == OURS["free"]:
-            return f'<circle {place} r="3.5" fill="{colour}"/>'
-        return f'<circle {place} r="6" fill="none" stroke="{colour}" stroke-width="2"/>'
+            return f'<circle {name} r="3.5" fill="{colour}"/>'
+        return f'<circle {name} r="6" fill="none" stroke="{colour}" stroke-width="2"/>'
     if planner in ("moccasin-1", "moccasin-8", "checkmate", "optimal"):
         index = ("moccasin-1", "moccasin-8", "checkmate", "optimal").index(planner)
         colour = css((theme.kept, theme.kept, theme.gradient, theme.muted)[index])
         fill = "none" if planner == "moccasin-1" else colour
         return (
-            f'<rect {place} x="-6" y="-6" width="12" height="12" fill="{fill}" stroke="{colour}" '
+            f'<rect {name} x="-6" y="-6" width="12" height="12" fill="{fill}" stroke="{colour}" '
             'stroke-width="2"/>'
         )
     paths = {
@@ -337,7 +339,7 @@ def mark(planner: str, x: float, y: float, theme: Any) -> str:
         "checkpoint_schedules": "M-4 -3H4M-4 3H4",
     }  # fmt: skip
     stroke = f'stroke="{css(theme.muted)}" stroke-width="1.5"'
-    return f'<path {place} d="{paths[planner]}" fill="none" {stroke}/>'
+    return f'<path {name} d="{paths[planner]}" fill="none" {stroke}/>'
 
 
 if __name__ == "__main__":
