@@ -33,6 +33,7 @@ from tinyckpt.base.errors import (
     OptionError,
     ScheduleError,
     TinyckptError,
+    expect,
 )
 from tinyckpt.base.text_table import table
 from tinyckpt.base.tree import Tree, leaves, map_leaves
@@ -915,7 +916,7 @@ def compare_techniques(
             "tc.cost.flops"
         )
     costs_of = own_costs if costs is None else costs
-    own = costs_of(graph)
+    own = expect(costs_of(graph), Costs)
     budget_size, problem = parse_budget(graph, own, budget)
     if problem.costs.memory_unit != "bytes":
         raise BudgetError(f"budget {budget!r:.80}: techniques are compared in bytes, not in nodes")

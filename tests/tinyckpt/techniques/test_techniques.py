@@ -320,6 +320,7 @@ def test_comparison_of_a_graph_with_own_costs() -> None:
         ({"backend": "abacus"}, "unknown backend 'abacus'"),
         ({"link": 3}, "link=3; expected a Link"),
         ({"costs": 7}, "costs=7; expected a function of a graph"),
+        ({"costs": repr}, "expected a Costs, as tc.cost.flops"),
     ],
 )
 def test_illegal_options_are_refused(options: dict[str, Any], message: str) -> None:

@@ -35,8 +35,9 @@ def test_lab_refuses_bad_options(tmp_path: Path) -> None:
         viz.lab(graph, challenge="50 %", show="store_all")
     with pytest.raises(tc.OptionError, match="title 7: expected a text"):
         viz.lab(graph, title=7)  # type: ignore[call-overload]
-    with pytest.raises(tc.OptionError, match="policies=7: expected names of policies"):
-        viz.lab(graph, policies=7)  # type: ignore[call-overload]
+    for policies in (7, [7], [["sqrt_n"]]):
+        with pytest.raises(tc.OptionError, match=r"policies=.*: expected names of policies"):
+            viz.lab(graph, policies=policies)  # type: ignore[call-overload]
     assert list(tmp_path.iterdir()) == []
 
 

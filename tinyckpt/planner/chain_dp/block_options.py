@@ -163,9 +163,10 @@ class BlockOptions:
         tapes = [len(self.blocks[place].stage.tape) for place in self.first.values()]
         pairs = sum(n * (n + 10 * tape) for n, tape in zip(counts, tapes, strict=True))
         seconds = max(ENUMERATION_SECONDS * pairs, self.lacked)
+        deadline.check()
         if (left := deadline.left()) < seconds:
             raise OutOfTimeError(
-                f"would take about {seconds:.0f} s to enumerate what its blocks can save, "
+                f"would take about {seconds:.3g} s to enumerate what its blocks can save, "
                 f"and has {left:.3g} s for it"
             )
         self.deadline, self.measure = deadline, StorageMeter(self.problem, deadline)

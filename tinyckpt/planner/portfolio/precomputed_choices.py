@@ -136,7 +136,10 @@ def named_traces(
 ) -> tuple[tuple[str, Trace], ...]:
     """Replay policies by name; default ones only if they are short enough."""
     given = (policies,) if isinstance(policies, str) else policies
-    if given is not None and not isinstance(given, Iterable):
+    given = list(given) if isinstance(given, Iterable) else given
+    if given is not None and not (
+        isinstance(given, list) and all(isinstance(name, str) for name in given)
+    ):
         raise OptionError(f"policies={policies!r:.80}: expected names of policies, in a list")
     asked = DEFAULT_POLICIES if given is None else tuple(dict.fromkeys(given))
     if policies is None and expected_length(graph) > LONG:

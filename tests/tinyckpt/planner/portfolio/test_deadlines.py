@@ -101,7 +101,7 @@ def test_blocks_says_what_would_take_too_long(seconds: float, watch: Watch) -> N
         with pytest.raises(tc.BudgetError) as error:
             tc.plan(graph, "blocks", budget=0.5, time_limit=seconds)
     said = re.fullmatch(
-        r"blocks would take about (\d+) s to enumerate what its blocks can save, and has (\S+) s "
+        r"blocks would take about (\S+) s to enumerate what its blocks can save, and has (\S+) s "
         r"for it; give it more \(time_limit=\.\.\.\)",
         str(error.value),
     )
