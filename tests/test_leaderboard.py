@@ -603,6 +603,14 @@ def test_page_and_charts_are_those_of_the_result() -> None:
     for theme, suffix in (("light", ""), ("dark", "-dark")):
         drawn = (report.IMAGES / f"leaderboard{suffix}.svg").read_text(encoding="utf-8")
         assert report.chart(board, THEMES[theme]) == drawn
+        assert len(drawn.encode()) <= 40_000
+        used = re.findall(r'<use href="#([\w-]+)"', drawn)
+        assert set(used) <= set(re.findall(r' id="([\w-]+)"', drawn))
+        legal = [
+            each for outcomes in board.settings.values() for each in outcomes.values()
+            if each.status == "legal"
+        ]  # fmt: skip
+        assert len(used) == len(legal) + len({each.planner for each in legal})  # and the legend
 
 
 def test_page_names_each_published_file_with_checksum() -> None:

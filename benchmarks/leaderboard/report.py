@@ -197,7 +197,7 @@ def verdict(board: Board) -> str:
         text.append(
             f"Another planner is better than this project's {name} on {listed(beaten)}."
             if beaten
-            else f"No planner is better than this project's {name} on any of them."
+            else f"No planner that was run is better than this project's {name} on any pair."
         )
     wide = [each for each in board.settings if is_wide(board, each)]
     aim = f"{100 * NETWORK_GAP:g} % on networks at 50 %, {100 * LAYERED_GAP:g} % on layered graphs"

@@ -179,9 +179,10 @@ def replay_pipeline(
         footprints: memory of a micro-batch: one for all stages, or one per stage.
 
     Raises:
-        ScheduleError: names the device and the step that is illegal, or waits for ever.
-        OptionError: if there are not as many costs or footprints as stages, or if the replay
-            would exceed the memory limit.
+        ScheduleError: names the device and the step that is illegal, or waits for ever; or says
+            that there is no pipeline.
+        OptionError: if there are not as many costs or footprints as stages, if the costs are
+            none, or if the replay would exceed the memory limit.
     """
     expect(pipeline, Pipeline)
     if costs is not None and not isinstance(costs, PipelineCosts):

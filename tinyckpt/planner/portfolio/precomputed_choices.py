@@ -135,17 +135,16 @@ def named_traces(
     graph: Graph, costs: Costs, policies: Sequence[str] | None
 ) -> tuple[tuple[str, Trace], ...]:
     """Replay policies by name; default ones only if they are short enough."""
-    given = (policies,) if isinstance(policies, str) else policies
-    given = list(given) if isinstance(given, Iterable) else given
-    if given is not None and not (
-        isinstance(given, list) and all(isinstance(name, str) for name in given)
-    ):
-        raise OptionError(f"policies={policies!r:.80}: expected names of policies, in a list")
-    asked = DEFAULT_POLICIES if given is None else tuple(dict.fromkeys(given))
-    if policies is None and expected_length(graph) > LONG:
-        asked = tuple(name for name in asked if name != "recompute_all")
+    if policies is None:
+        long = expected_length(graph) > LONG
+        asked = [name for name in DEFAULT_POLICIES if not long or name != "recompute_all"]
+    else:
+        given = [policies] if isinstance(policies, str) else policies
+        asked = [*given] if isinstance(given, Iterable) else [given]
+        if not all(isinstance(name, str) for name in asked):
+            raise OptionError(f"policies={policies!r:.80}: expected names of policies, in a list")
     found = []
-    for name in asked:
+    for name in dict.fromkeys(asked):
         trace = replay(plan(graph, name, costs=costs))
         if not all(isinstance(step, (*EVALUATIONS, Free)) for step in trace.steps):
             raise OptionError(
