@@ -1,10 +1,12 @@
 """A cell of the leaderboard: one planner on one instance and budget, in a process of its own.
 
 Peak memory is that of the process (``ru_maxrss`` of what was waited for), its interpreter and
-libraries included, and at least what this one has when it starts it; a crash or an overrun is an
-outcome. A schedule is what the planner has written to its file by the time it ends or is killed,
-and counts if ``checker`` accepts it. An outcome is one JSON file, written beside and renamed; its
-schedule stands next to it.
+libraries included. A process counts as its own what the one that started it has, so a small one
+stands between: this file, run as a script. A crash or an overrun is an outcome.
+
+A schedule is what the planner has written to its file by the time it ends or is killed, and counts
+if ``checker`` accepts it. An outcome is one JSON file, written beside and renamed; its schedule
+stands next to it.
 """
 
 from __future__ import annotations
@@ -164,29 +166,37 @@ def process(cell: Cell, own: Path) -> tuple[str, float, float, list[str]]:
         "graph": str(own / "graph.txt"), "budget": cell.budget, "seconds": f"{cell.limit:g}",
         "schedule": str(own / "schedule.txt"),
     }  # fmt: skip
-    begin = monotonic()
-    with (own / "out").open("wb") as out, (own / "err").open("wb") as err:
-        child = subprocess.Popen(
-            shlex.split(cell.command.format(**names)), stdout=out, stderr=err,
-            stdin=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        killed = False
-        while not (ended := os.wait4(child.pid, os.WNOHANG))[0]:
-            if not killed and monotonic() - begin > cell.limit + GRACE:
-                os.killpg(child.pid, signal.SIGKILL)
-                killed = True
-            sleep(POLL)
-    seconds, usage = monotonic() - begin, ended[2]
-    child.returncode = os.waitstatus_to_exitcode(ended[1])
-    unit = 2**20 if sys.platform == "darwin" else 2**10
-    status = "killed" if killed else "ended" if child.returncode == 0 else "failed"
+    command = shlex.split(cell.command.format(**names))
+    starter = [sys.executable, "-I", __file__, str(own), str(cell.limit + GRACE), *command]
+    done = subprocess.run(starter, capture_output=True, encoding="utf-8", check=False)
+    if done.returncode:
+        raise CellError(f"{cell.name}: {command[0]}: {done.stderr.splitlines()[-1]}")
+    killed, status, seconds, memory = json.loads(done.stdout)
     last = []
     for path in (own / "out", own / "err"):
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
         last.append(next((line for line in reversed(lines) if line.strip()), ""))
-    if status == "failed":
-        last[0] = f"exit status {child.returncode}: {last[1]}"
-    return status, seconds, usage.ru_maxrss / unit, last
+    if status and not killed:
+        last[0] = f"exit status {status}: {last[1]}"
+    return "killed" if killed else "failed" if status else "ended", seconds, memory, last
+
+
+def measured(own: Path, limit: float, command: list[str]) -> tuple[bool, int, float, float]:
+    """Run a command; return whether it was killed, its exit status, seconds and MiB."""
+    killed, begin = False, monotonic()
+    with (own / "out").open("wb") as out, (own / "err").open("wb") as err:
+        child = subprocess.Popen(
+            command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        while not (ended := os.wait4(child.pid, os.WNOHANG))[0]:
+            if not killed and monotonic() - begin > limit:
+                os.killpg(child.pid, signal.SIGKILL)
+                killed = True
+            sleep(POLL)
+    seconds = monotonic() - begin
+    child.returncode = os.waitstatus_to_exitcode(ended[1])
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return killed, child.returncode, seconds, ended[2].ru_maxrss / unit
 
 
 def judged(cell: Cell, own: Path, status: str, printed: list[str]) -> dict[str, Any]:
@@ -210,3 +220,7 @@ def judged(cell: Cell, own: Path, status: str, printed: list[str]) -> dict[str, 
     _, cost, _, peak, _, order = checked.stdout.split()
     within = "legal" if int(peak) <= cell.budget else "over"
     return {"status": within, "cost": int(cost), "peak": int(peak), "order": order, **said}
+
+
+if __name__ == "__main__":
+    print(json.dumps(measured(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:])))
