@@ -38,12 +38,13 @@ CONTROLS = """() => [...document.querySelectorAll(".top, footer, #lab-share, .to
     part => [...part.querySelectorAll("button, input, select, [tabindex='0']")]).filter(
     (element, i, all) => element.getBoundingClientRect().width && all.indexOf(element) === i
     ).map(element => element.id)"""
-# Budgets at which what the plan costs covers what store-all takes.
+# Budgets at which what the plan costs covers what store-all takes, or words below the area.
 COVERING = """() => player.offers.points.filter(point => {
     player.drag(point, true);
-    const [a, b] = [".callout", ".stored"].map(
+    const [a, ...others] = [".callout", ".stored", ".phases"].map(
         part => document.querySelector(part).getBoundingClientRect());
-    return a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    return others.some(b =>
+        a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom);
     }).map(({ peak }) => peak)"""
 GHOST = "() => Array.from(player.scales.ghostOf(player.models[0]))"
 PEAK = "() => player.offers.plan(player.choice).peak"
@@ -233,7 +234,11 @@ def test_every_bar_has_a_button_or_says_why_not(width: int, lab: OpenLab) -> Non
     assert "freed when this evaluation ends" in reasons["workspace"]
 
 
-@pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: str(screen["viewport"]["width"]))
+@pytest.mark.parametrize(
+    "screen",
+    [*SCREENS, {"viewport": {"width": 320, "height": 568}}],
+    ids=lambda screen: str(screen["viewport"]["width"]),
+)
 def test_words_at_budget_never_cover_those_of_store_all(
     screen: dict[str, Any], lab: OpenLab
 ) -> None:

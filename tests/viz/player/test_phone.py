@@ -64,6 +64,7 @@ def test_touch_targets_are_large_enough(
 ) -> None:
     path = written(tmp_path, traces_of(network, ("sqrt_n",)), "ledger")
     page = phone(open_page, path, name, "#step=40")
+    page.locator("#tools-open").tap()
     for front in ("ledger", "graph"):
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONES[name][0]
         assert page.evaluate(SMALL) == []
@@ -77,6 +78,33 @@ def test_touch_targets_are_large_enough(
             page.locator("#filling-list .row").first.scroll_into_view_if_needed()
             page.locator("#filling-list .row").first.tap()
             page.locator("#front").tap()
+
+
+@pytest.mark.parametrize("network", ["chain:16", "resnet50"])
+def test_first_screen_names_its_subject_and_tools_open_at_a_touch(
+    tmp_path: Path, open_page: Open, network: str
+) -> None:
+    path = written(tmp_path, traces_of(network, ("sqrt_n",)), "ledger")
+    phones = [*PHONES.values(), (320, 568)]
+    for width, height in phones:
+        viewport = {"width": width, "height": height}
+        page = open_page(path, viewport=viewport, has_touch=True, is_mobile=True)
+        title = page.locator("h1").bounding_box()
+        assert network in page.inner_text("h1")
+        assert title["width"] >= 120
+        assert title["y"] + title["height"] <= 72
+        tools = page.locator("#tools")
+        assert tools.is_hidden()
+        for is_open in (True, False, True):
+            page.locator("#tools-open").tap()
+            assert tools.is_visible() == is_open
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(SMALL) == []
+        page.locator("#search-open").tap()
+        page.wait_for_selector("#search-input", state="visible")
+    page = open_page(path, viewport={"width": 1280, "height": 800})
+    assert page.is_hidden("#tools-open")
+    assert page.is_visible("#tools")
 
 
 def test_node_touch_target_is_24_pixels(tmp_path: Path, open_page: Open) -> None:

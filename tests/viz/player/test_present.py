@@ -160,6 +160,7 @@ def test_touch_has_a_pointer_and_search_keeps_its_keys(player: Player) -> None:
     page.keyboard.type("f1b.")
     assert page.input_value("#search-input") == "f1b."
     page.keyboard.press("Escape")
+    page.locator("#tools-open").tap()
     page.locator("#present").tap()
     until(page, FULL)
     devtools = page.context.new_cdp_session(page)

@@ -15,8 +15,9 @@ import { percentText } from "./texts.js";
  * @import { Choice, Offers } from "./offers.js"
  */
 
-const [CALLOUT_ROOM, WRAPPED_ROOM] = [66, 78]; // pixels that the words need above the line, in two lines or three
+const [CALLOUT_ROOM, WRAPPED_ROOM, CUT_ROOM] = [66, 78, 60]; // pixels of words above the line: two lines, three, two cut
 const BOTH_WIDE = 460; // pixels, below which they wrap and have no room beside "everything saved"
+const WRAPPED_WIDE = 250; // pixels, below which they are cut
 const FORWARD_ROOM = 76; // pixels that "forward" needs beside "loss"
 const LINE_ROOM = 12; // pixels from the line within which no other line is named
 const HALF = 0.02; // of store-all's peak: nearer to a half, it is called one
@@ -166,7 +167,8 @@ export class MemoryArea {
     line.style.transform = `translateY(${-bottom}px)`; // moved without a layout
     const stored = strip.scale.at(lab.asked.beside.peak / size) * high;
     const isNarrow = strip.wide < BOTH_WIDE * lab.scales.large;
-    const room = isNarrow ? stored - WRAPPED_ROOM : high + strip.head - CALLOUT_ROOM;
+    const isCut = strip.wide < WRAPPED_WIDE * lab.scales.large;
+    const room = isNarrow ? stored - (isCut ? CUT_ROOM : WRAPPED_ROOM) : high + strip.head - CALLOUT_ROOM;
     line.classList.toggle("under", bottom > room);
     this.stored.style.bottom = `${stored}px`;
     const { model } = strip;
