@@ -26,7 +26,11 @@ class Parser(argparse.ArgumentParser):
         if rest:
             parser = getattr(options, "parser", self)
             known = re.findall(r"--[\w-]+", parser.format_usage())
-            question = did_you_mean(rest[0].partition("=")[0], known)
+            policies = import_module("tinyckpt.planner.portfolio.policies").POLICIES
+            if "--policy" in known and rest[0] in policies:
+                question = f" (did you mean --policy {rest[0]}?)"
+            else:
+                question = did_you_mean(rest[0].partition("=")[0], known)
             parser.error(f"unrecognized arguments: {' '.join(rest)}{question}")
         return options
 

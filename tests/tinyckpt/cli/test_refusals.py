@@ -108,6 +108,7 @@ MISSPELT = [
     ("plan resnet5", "(did you mean resnet50?)"),
     ("plan chain:4 --policy gredy", "(did you mean greedy?)"),
     ("compare chain:4 --policy sqrtn", "(did you mean sqrt_n?)"),
+    ("play chain:4 sqrt_n -o x.html", "arguments: sqrt_n (did you mean --policy sqrt_n?)"),
     ("plan chain:4 --polcy dtr", "arguments: --polcy dtr (did you mean --policy?)"),
     ("plan chain:4 --explian", "(did you mean --explain?)"),
     ("plan chain:4 --cost flop", "(did you mean flops?)"),
