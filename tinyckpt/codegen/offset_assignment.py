@@ -46,8 +46,10 @@ MOST_BEFORE_SEARCH = 100  # blocks, of CP-SAT before the search: of few it prove
 NODES = 2_000_000  # of the tree search, times blocks
 LEAST_NODES = 500
 EJECTIONS = 20  # steps of one ejection search, for each block; most successes come by then
-MOST_EJECTIONS = 140_000  # steps of failed searches together, without a deadline: 60 to 130 us each
+MOST_EJECTIONS = 200_000  # steps of failed searches together, without a deadline: 45 to 130 us each
 PILED = 1 / 8  # ejection searches are two-ended if blocks of this share of the peak live to the end
+STRIP = 1000  # two-ended, blocks of less than a 1/1000 of the peak have a strip of their own
+HIGHEST_STRIP = 200  # if it is no higher than a 1/200 of the peak
 TRIES = 2  # ejection searches of one capacity, before a larger one; of two-ended ones 1
 CLOSE = 1000  # ejection searches aim no nearer to the lowest packing than a 1/1000 of its height
 MOST_ON_LINE = (
@@ -85,6 +87,10 @@ class Blocks:
 
     def __len__(self) -> int:
         return len(self.size)
+
+    def part(self, chosen: Integers) -> Blocks:
+        """Return some of the blocks."""
+        return Blocks(self.begin[chosen], self.end[chosen], self.size[chosen])
 
     def mirrored(self) -> Blocks:
         """Return the same blocks in reversed time; their packings are the same."""
@@ -300,26 +306,49 @@ def ejections(
 ) -> Iterator[Integers]:
     """Yield lower and lower packings of ejection searches, by bisection of the capacity.
 
-    They are two-ended if enough bytes live to the end.
+    They are two-ended if enough bytes live to the end; small blocks are then below the others.
     """
-    steps = min(EJECTIONS * len(blocks), MOST_EJECTIONS)
-    low, high, tries, failed = enough, blocks.height(best), 0, 0
     stacked = int(blocks.size[blocks.end == blocks.end.max()].sum()) > PILED * enough
+    packing, others, base = strip(blocks, enough if stacked else 0)
+    part = blocks.part(others)
+    steps = min(EJECTIONS * len(part), MOST_EJECTIONS)
+    low, high, tries, failed = enough, blocks.height(best), 0, 0
     while high - low > high // CLOSE:
         middle = (low + high) // 2
         found = eject_within(
-            blocks.begin, blocks.end, blocks.size, middle, steps, random, clock or NO_DEADLINE,
+            part.begin, part.end, part.size, middle - base, steps, random, clock or NO_DEADLINE,
             stacked,
         )  # fmt: skip
         if found is not None:
-            high, tries = blocks.height(found), 0
-            yield found
+            packing[others] = found + base
+            high, tries = blocks.height(packing), 0
+            yield packing.copy()
             continue
         tries, failed = tries + 1, failed + 1
         if clock is None and failed >= MOST_EJECTIONS // steps:
             break
         if stacked or tries == TRIES:
             low, tries = middle + 1, 0
+
+
+def strip(blocks: Blocks, peak: int) -> tuple[Integers, Integers, int]:
+    """Pack small blocks at the bottom, as a caching allocator does in segments of their own.
+
+    Where they live long, they would divide the gaps of large blocks, and all of them together are
+    a few thousandths of the bytes.
+
+    Returns:
+        Offsets of the small blocks, and 0 of the others; the others; the height of the strip, 0
+        if there is none.
+    """
+    offset = np.zeros(len(blocks), np.int64)
+    small = (blocks.size * STRIP < peak) & (blocks.end < blocks.end.max())
+    if small.any():
+        offset[small] = best_fit_in_time(blocks.part(small))
+    height = blocks.part(small).height(offset[small])
+    if height * HIGHEST_STRIP > peak:
+        return np.zeros_like(offset), np.arange(len(blocks)), 0
+    return offset, np.flatnonzero(~small), height
 
 
 def best_fit_in_time(blocks: Blocks) -> Integers:

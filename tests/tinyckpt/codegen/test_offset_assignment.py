@@ -23,6 +23,7 @@ from tinyckpt.codegen.offset_assignment import (
     ejections,
     random_skylines,
     skyline,
+    strip,
 )
 from tinyckpt.codegen.offset_ejection import eject_within
 from tinyckpt.codegen.offset_tree_search import search_within
@@ -313,6 +314,27 @@ def test_solver_comes_before_the_search_of_few_blocks_only(
     starts = range(count)
     assign_offsets(starts, [start + 1 for start in starts], [64] * count, deadline=60)
     assert calls == expected
+
+
+def test_small_blocks_of_a_two_ended_search_are_in_a_strip_below_the_others() -> None:
+    random = np.random.default_rng(6)
+    starts = random.integers(0, 40, 90)
+    stops, sizes = starts + random.integers(1, 12, 90), random.integers(200, 700, 90)
+    stops[:20] = 60
+    stops[20:50], sizes[20:50] = starts[20:50] + 15, random.integers(1, 3, 30)
+    blocks = Blocks(starts, stops, sizes)
+    peak = blocks.peak()
+    drawn = [*zip(starts.tolist(), stops.tolist(), sizes.tolist(), strict=True)]
+    found = np.arange(0)
+    for found in ejections(blocks, best_fit_in_time(blocks), peak, NO_DEADLINE, random):
+        assert collisions(drawn, found.tolist()) == []
+    height = max(found[20:50] + sizes[20:50])
+    assert height <= 3 * live_peak(drawn[20:50])
+    assert min(np.delete(found, np.s_[20:50])) == height
+    # A strip of a hundredth of the peak would be too high: all blocks are packed together.
+    sizes[20:50] = peak // 1200
+    _, others, base = strip(Blocks(starts, stops, sizes), peak)
+    assert (len(others), base) == (90, 0)
 
 
 @pytest.mark.long
