@@ -50,6 +50,7 @@ MOST_EJECTIONS = 200_000  # steps of failed searches together, without a deadlin
 PILED = 1 / 8  # ejection searches are two-ended if blocks of this share of the peak live to the end
 STRIP = 1000  # two-ended, blocks of less than a 1/1000 of the peak have a strip of their own
 HIGHEST_STRIP = 200  # if it is no higher than a 1/200 of the peak
+FEWEST_IN_STRIP = 2000  # blocks, the large ones too: of fewer, the strip costs more than it saves
 TRIES = 2  # ejection searches of one capacity, before a larger one; of two-ended ones 1
 CLOSE = 1000  # ejection searches aim no nearer to the lowest packing than a 1/1000 of its height
 MOST_ON_LINE = (
@@ -343,6 +344,7 @@ def strip(blocks: Blocks, peak: int) -> tuple[Integers, Integers, int]:
     """
     offset = np.zeros(len(blocks), np.int64)
     small = (blocks.size * STRIP < peak) & (blocks.end < blocks.end.max())
+    small &= len(blocks) >= FEWEST_IN_STRIP
     if small.any():
         offset[small] = best_fit_in_time(blocks.part(small))
     height = blocks.part(small).height(offset[small])

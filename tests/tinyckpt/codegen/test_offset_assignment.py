@@ -316,7 +316,10 @@ def test_solver_comes_before_the_search_of_few_blocks_only(
     assert calls == expected
 
 
-def test_small_blocks_of_a_two_ended_search_are_in_a_strip_below_the_others() -> None:
+def test_small_blocks_of_a_two_ended_search_are_in_a_strip_below_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offset_assignment, "FEWEST_IN_STRIP", 90)
     random = np.random.default_rng(6)
     starts = random.integers(0, 40, 90)
     stops, sizes = starts + random.integers(1, 12, 90), random.integers(200, 700, 90)
@@ -335,6 +338,11 @@ def test_small_blocks_of_a_two_ended_search_are_in_a_strip_below_the_others() ->
     sizes[20:50] = peak // 1200
     _, others, base = strip(Blocks(starts, stops, sizes), peak)
     assert (len(others), base) == (90, 0)
+    sizes[20:50] = 1
+    blocks = Blocks(starts, stops, sizes)
+    assert strip(blocks, peak)[2] > 0
+    monkeypatch.setattr(offset_assignment, "FEWEST_IN_STRIP", 91)
+    assert strip(blocks, peak)[2] == 0
 
 
 @pytest.mark.long
