@@ -86,6 +86,24 @@ def test_difference_opens_at_the_peak_that_sets_the_two_further_apart(
     assert live[0][a] - live[1][b] > abs(live[0][steps[0]] - live[1][steps[1]])
 
 
+def test_difference_of_equal_peaks_opens_where_the_two_differ_most(
+    tmp_path: Path, open_page: Open
+) -> None:
+    traces = traces_of("mlp:8x64", BOTH)
+    assert traces[0].peak_bytes == traces[1].peak_bytes
+    page = opened(open_page, tmp_path, BOTH, "mlp:8x64")
+    a, b = page.evaluate("player.difference.steps")
+    assert page.locator("#filling-list .bar").count() > 0
+    live = [trace.live_bytes for trace in traces]
+    largest = page.evaluate("""() => { const [one, other] = player.difference.models;
+        let most = 0;
+        for (let tick = 0; tick < player.ticks; tick++) { player.show(tick);
+            const [a, b] = player.difference.steps;
+            most = Math.max(most, Math.abs((one.live[a] ?? 0) - (other.live[b] ?? 0))); }
+        return most; }""")
+    assert abs(live[0][a] - live[1][b]) == largest > 0
+
+
 def test_illegal_openings_are_refused() -> None:
     traces = traces_of("chain:4", BOTH)
     with pytest.raises(tc.OptionError, match="known are start, peak, first recomputation, end"):

@@ -150,7 +150,8 @@ export class Player extends Playback {
     if (!this.controls.follow()) this.toStop();
   }
 
-  /** Go to the page's own stop, of the policy that it is about; of two, to the peak that sets them further apart. */
+  /** Go to the page's own stop, of the policy that it is about; of two, to the peak that sets them further apart, or
+   * where both peaks are the same memory, to where they differ most. */
   toStop() {
     const { models } = this.visible[0];
     const apart = ({ tick }) => {
@@ -161,8 +162,16 @@ export class Player extends Playback {
       const own = stopsOf([model], [model.title], (_, step) => this.tickOf(model, step));
       return own.find(({ name }) => name.split(", ").includes(this.stop)) ?? own[0];
     });
-    const isFirst = this.stop === "peak" && apart(found[0]) > apart(found.at(-1));
-    this.show((isFirst ? found[0] : found.at(-1)).tick);
+    if (this.stop === "peak") {
+      found.sort((a, b) => apart(a) - apart(b)); // the own one last, where they are equal
+      if (models.length > 1 && !apart(found.at(-1)))
+        for (const model of models)
+          for (let step = 0; step < model.count; step++) {
+            const here = { ...found[0], tick: this.tickOf(model, step) };
+            if (apart(here) > apart(found.at(-1))) found.push(here);
+          }
+    }
+    this.show(found.at(-1).tick);
   }
 
   /** Show another schedule of the same graph in the first one's place.
