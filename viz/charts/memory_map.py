@@ -164,17 +164,6 @@ def kinds_of(plan: Plan) -> list[int]:
     return kinds
 
 
-def map_figure(
-    plan: Plan,
-    colours: Theme,
-    width: float = WIDTH,
-    title: str = "",
-    most: int = MOST_RECTANGLES,
-) -> Figure:
-    """Return the figure of one map; call it within ``looks()``."""
-    return maps_figure([plan], colours, width, [title], most)
-
-
 def maps_figure(
     plans: Sequence[Plan],
     colours: Theme,

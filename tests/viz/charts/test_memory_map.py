@@ -12,7 +12,7 @@ import tinyckpt as tc
 import viz
 from tests.viz.charts.test_charts import legend_of
 from tinyckpt.codegen.reserved_memory import reserved
-from viz.charts.memory_map import KINDS, kinds_of, map_figure, maps_figure, middles, overlaps
+from viz.charts.memory_map import KINDS, WIDTH, kinds_of, maps_figure, middles, overlaps
 from viz.charts.style import looks
 from viz.theme import DARK, LIGHT, Theme
 
@@ -26,7 +26,7 @@ def plan_of(network: str = "chain:4", policy: str = "sqrt_n") -> tc.Arena:
 
 def figure_of(plan: Any, colours: Theme = LIGHT, **options: Any) -> Any:
     with looks():
-        return map_figure(plan, colours, **options)
+        return maps_figure([plan], colours, WIDTH, [""], **options)
 
 
 def test_every_allocation_is_a_rectangle_at_its_address_and_steps() -> None:
