@@ -1,8 +1,9 @@
 """Iterated local search at the requested budget: ruin and recreate from the best schedule known.
 
 A certified schedule comes in; one that costs no more, within the same budget, goes out. First,
-values are evicted within this very budget, as DTR and greedy do at the levels of the frontier; the
-cheapest schedule is where the rounds begin. Each round drops recomputations, those of a random
+values are saved by the knapsack at more settings than the frontier has, and evicted within this
+very budget, as DTR and greedy do at the levels of the frontier; the cheapest schedule is where the
+rounds begin. Each round drops recomputations, those of a random
 window or a random share of all, and repairs the order by moves until it is within the budget
 (``heuristics.local_search``); the order that results is kept if it costs no more. How random the
 moves are changes from round to round: always the best ones lead to the same local optimum. The
@@ -15,18 +16,22 @@ is no point of the frontier.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 from tinyckpt.base.deadline import Clock, OutOfTimeError
-from tinyckpt.base.errors import BudgetError
+from tinyckpt.base.errors import BudgetError, ScheduleError
 from tinyckpt.base.units import counted, memory_text
+from tinyckpt.core.cuts import nothing_to_reverse
 from tinyckpt.core.schedule import EVALUATIONS, Schedule
 from tinyckpt.planner.heuristics.drop_recomputes import drop_redundant_recomputes
 from tinyckpt.planner.heuristics.dtr import HEURISTICS
 from tinyckpt.planner.heuristics.eviction import Eviction
 from tinyckpt.planner.heuristics.greedy import SCORES
+from tinyckpt.planner.heuristics.knapsack import plan_knapsack
 from tinyckpt.planner.heuristics.local_search import LocalSearch
 from tinyckpt.planner.model.certificate import Certificate
 from tinyckpt.planner.model.plan_request import PlanRequest, reserved
@@ -39,6 +44,8 @@ MAX_VAIN_ROUNDS = 3_000
 # gains. Noise: largest deviation of the weights from 1. Shares: of recomputations that are dropped.
 ROUND_TRIALS, ROUND_NOISE = (1, 2, 8), (0.1, 0.3, 0.6, 0.9)
 DROPPED_SHARES = (0.15, 0.3, 0.6, 1.0)
+# Settings of the knapsack. More: plans nearer to the budget, up to a second each.
+KNAPSACKS = 8
 # Evictions at the requested budget, by the policy that has the score. More: other places to begin.
 EVICTIONS = (("dtr", HEURISTICS["dtr"]), *(("greedy", score) for score in SCORES.values()))
 
@@ -54,16 +61,18 @@ def improved(schedule: Schedule, request: PlanRequest) -> Schedule:
     if problem.graph.updates:
         return schedule  # updates come last in any order, which local search does not model
     bound = certificate.lower_bound
-    best = [step.operator for step in schedule.steps if isinstance(step, EVALUATIONS)]
+    best = evaluations(schedule)
     known = cost = problem.cost_of(best)
     policy, left = schedule.policy, request.deadline.left()
     clock, since = Clock(max(0.0, left - 0.1 * reserved(problem.graph, left))), 0
     with suppress(OutOfTimeError, KeyboardInterrupt):  # anytime: the best so far
-        for name, score in EVICTIONS:
+        for name, start in starts(request, clock):
             if cost <= bound:
                 break
-            with suppress(BudgetError):
-                order = Eviction(problem, budget, score, deadline=clock).run()
+            with suppress(BudgetError, ScheduleError):
+                order = start()
+                if problem.peak(order) > budget:
+                    continue
                 order = drop_redundant_recomputes(problem, order, budget, clock)
                 if (new := problem.cost_of(order)) < cost:
                     best, cost, policy = order, new, name
@@ -96,3 +105,23 @@ def improved(schedule: Schedule, request: PlanRequest) -> Schedule:
         lambda: bound, cost, budget, costs.unit, costs.memory_unit, len(request.graph.once)
     )
     return replace(found, certificate=certificate)
+
+
+def starts(request: PlanRequest, clock: Clock) -> Iterator[tuple[str, Callable[[], list[int]]]]:
+    """Yield where local search may begin: names of policies, and what makes their orders."""
+    if not nothing_to_reverse(request.graph):
+        for part in range(KNAPSACKS):
+            clock.check()
+            yield "knapsack", partial(saved_by_knapsack, request, part / KNAPSACKS)
+    for name, score in EVICTIONS:
+        yield name, Eviction(request.problem, request.budget_size, score, deadline=clock).run
+
+
+def saved_by_knapsack(request: PlanRequest, share: float) -> list[int]:
+    """Return the knapsack's order at a share of the saved memory."""
+    return evaluations(plan_knapsack(request.graph, request.costs, activation_memory_budget=share))
+
+
+def evaluations(schedule: Schedule) -> list[int]:
+    """Return the operators that a schedule evaluates, in its order."""
+    return [step.operator for step in schedule.steps if isinstance(step, EVALUATIONS)]

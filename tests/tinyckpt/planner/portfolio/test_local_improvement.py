@@ -53,7 +53,7 @@ def test_improved_plan_never_costs_more(case: Any, percent: int, order: str) -> 
 
 
 @pytest.mark.parametrize("share", [0.5, 0.65, 0.8])
-def test_improvement_begins_with_evictions_within_this_very_budget(
+def test_improvement_begins_with_knapsacks_and_evictions_within_this_very_budget(
     share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = network_from_text("residual:8x16")[0]
@@ -63,14 +63,19 @@ def test_improvement_begins_with_evictions_within_this_very_budget(
     for _, score in EVICTIONS:
         with suppress(tc.BudgetError):
             costs.append(problem.cost_of(Eviction(problem, budget, score).run()))
+    for part in range(8):
+        saved = tc.plan(graph, "knapsack", activation_memory_budget=part / 8, costs=problem.costs)
+        if tc.replay(saved).peak_bytes <= budget:
+            costs.append(tc.cost.cost_of(saved, problem.costs))
     request = PlanRequest(graph, problem.costs, budget, Clock(60.0), (), problem)
     worst = tc.certify(tc.plan(graph, "recompute_all"), problem.costs)
     monkeypatch.setattr(local_improvement, "MAX_VAIN_ROUNDS", 0)  # no rounds follow
-    given = replace(tc.plan(graph, "recompute_all"), certificate=worst)
+    unbound = replace(worst, lower_bound=0.0)  # that of another budget would end the search
+    given = replace(tc.plan(graph, "recompute_all"), certificate=unbound)
     found = local_improvement.improved(given, request)
     assert tc.replay(found).peak_bytes <= budget
     assert tc.cost.cost_of(found, problem.costs) <= min(costs) < worst.cost
-    assert found.policy in ("dtr", "greedy")
+    assert found.policy in ("dtr", "greedy", "knapsack")
 
 
 def test_graph_with_updates_is_planned_as_before() -> None:
