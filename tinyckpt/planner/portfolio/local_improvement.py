@@ -36,6 +36,7 @@ from tinyckpt.planner.heuristics.local_search import LocalSearch
 from tinyckpt.planner.model.certificate import Certificate
 from tinyckpt.planner.model.plan_request import PlanRequest, reserved
 from tinyckpt.planner.model.vectorised_lowering import lower
+from tinyckpt.planner.portfolio.candidates import LARGEST_QUICK
 
 # Rounds without a gain after which the search ends. Doubled: some plans are cheaper by less than a
 # thousandth, in up to twice the time.
@@ -44,8 +45,9 @@ MAX_VAIN_ROUNDS = 3_000
 # gains. Noise: largest deviation of the weights from 1. Shares: of recomputations that are dropped.
 ROUND_TRIALS, ROUND_NOISE = (1, 2, 8), (0.1, 0.3, 0.6, 0.9)
 DROPPED_SHARES = (0.15, 0.3, 0.6, 1.0)
-# Settings of the knapsack. More: plans nearer to the budget, up to a second each.
-KNAPSACKS = 8
+# Settings of the knapsack, and seconds that one may take, as it looks at no clock: it is left out
+# where less is left. More settings: plans nearer to the budget.
+KNAPSACKS, LONGEST_KNAPSACK = 8, 1.0
 # Evictions at the requested budget, by the policy that has the score. More: other places to begin.
 EVICTIONS = (("dtr", HEURISTICS["dtr"]), *(("greedy", score) for score in SCORES.values()))
 
@@ -109,9 +111,11 @@ def improved(schedule: Schedule, request: PlanRequest) -> Schedule:
 
 def starts(request: PlanRequest, clock: Clock) -> Iterator[tuple[str, Callable[[], list[int]]]]:
     """Yield where local search may begin: names of policies, and what makes their orders."""
-    if not nothing_to_reverse(request.graph):
+    is_quick = len(request.graph.operators) <= LARGEST_QUICK
+    if is_quick and not nothing_to_reverse(request.graph):
         for part in range(KNAPSACKS):
-            clock.check()
+            if clock.left() < LONGEST_KNAPSACK:
+                break
             yield "knapsack", partial(saved_by_knapsack, request, part / KNAPSACKS)
     for name, score in EVICTIONS:
         yield name, Eviction(request.problem, request.budget_size, score, deadline=clock).run

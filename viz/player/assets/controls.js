@@ -71,8 +71,7 @@ export class Controls {
       svg: () => save(new Blob([frameSvg(player.visible)], { type: "image/svg+xml" }), this.fileName("svg")),
       png: () => this.savePng(),
       "save-page": () => save(new Blob([savedPage(player.address())], { type: "text/html" }), this.fileName("html")),
-      "tools-open": ({ currentTarget: { ariaExpanded }, currentTarget }) =>
-        (currentTarget.ariaExpanded = String(ariaExpanded === "false")),
+      "tools-open": ({ currentTarget: button }) => (button.ariaExpanded = String(button.ariaExpanded === "false")),
       help: () => this.toggleHelp(),
       "help-close": () => byId("keys").close(),
     };
