@@ -259,12 +259,15 @@ def test_empty_lab_is_accessible(tmp_path: Path, scheme: str, empty: OpenLab, wi
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
     page = empty(color_scheme=scheme, viewport={"width": width, "height": 800})
+    assert page.is_hidden("#tools-open")  # there are no tools yet
     audit()
     drop(page, listed(tmp_path, [(0, 1), (1, 2)]))
     until(page, "() => document.getElementById('desk-said').textContent.length > 0")
     audit()
     choose(page, graph_file(tmp_path, "chain:9"), listed(tmp_path, [(0, 10), (1, 7000)]))
     audit()
+    if width < 560:
+        page.click("#tools-open")
     page.click("#open")
     audit()
 

@@ -327,7 +327,7 @@ def test_long_sentence_of_a_stop_leaves_the_slider_its_width(
     tmp_path: Path, open_page: Open
 ) -> None:
     # The peak of both plans is at their end: three sentences at one stop.
-    page = opened(open_page, tmp_path, BOTH, "mlp:6x64")
+    page = opened(open_page, tmp_path, BOTH, "mlp:6x64", stop="end")
     assert len(page.evaluate(WORDS)) > 80
     width = "document.getElementById('scrub').getBoundingClientRect().width"
     wide = page.evaluate(width)
