@@ -207,6 +207,7 @@ def test_compared_pair_is_selected_by_control_keys_and_link(player: Player) -> N
     again.go_back()
     phone = {"width": 360, "height": 740}
     touched = opened(player, "#step=9", viewport=phone, has_touch=True)
+    touched.tap("#tools-open")
     touched.tap("#difference")
     assert shown(touched) == TITLES[:2]
     assert touched.evaluate("document.documentElement.scrollWidth <= innerWidth")
