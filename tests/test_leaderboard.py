@@ -456,11 +456,15 @@ def cell(folder: Path, script: str, limit: float = 20.0, budget: int = 81) -> ce
     return cells.Cell("late", 100, "mine", mine, instances.text_of(LATE), budget, limit, False)
 
 
-def test_program_that_cannot_be_run_is_an_error_of_the_command(
-    tmp_path: Path, folder: Path
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("{folder} {{graph}}", "PermissionError"), ("sh -c 'kill -9 $PPID; sleep 9'", "status -9")],
+)
+def test_program_that_cannot_be_measured_is_an_error_of_the_command(
+    command: str, said: str, tmp_path: Path, folder: Path
 ) -> None:
-    mine = replace(cell(tmp_path, ""), command=f"{tmp_path} {{graph}}")
-    with pytest.raises(cells.CellError, match=r"late\.100\.mine: .*PermissionError"):
+    mine = replace(cell(tmp_path, ""), command=command.format(folder=tmp_path))
+    with pytest.raises(cells.CellError, match=rf"late\.100\.mine: .*{said}"):
         cells.run(mine, folder)
     assert not [*folder.iterdir()]
 

@@ -170,7 +170,8 @@ def process(cell: Cell, own: Path) -> tuple[str, float, float, list[str]]:
     starter = [sys.executable, "-I", __file__, str(own), str(cell.limit + GRACE), *command]
     done = subprocess.run(starter, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
-        raise CellError(f"{cell.name}: {command[0]}: {done.stderr.splitlines()[-1]}")
+        said = done.stderr.splitlines() or [f"exit status {done.returncode}"]
+        raise CellError(f"{cell.name}: {command[0]}: {said[-1]}")
     killed, status, seconds, memory = json.loads(done.stdout)
     last = []
     for path in (own / "out", own / "err"):

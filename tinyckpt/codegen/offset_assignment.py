@@ -338,6 +338,10 @@ def strip(blocks: Blocks, peak: int) -> tuple[Integers, Integers, int]:
     Where they live long, they would divide the gaps of large blocks, and all of them together are
     a few thousandths of the bytes.
 
+    Args:
+        blocks: the blocks.
+        peak: of live bytes, of which a small block is a small part; at 0 none is small.
+
     Returns:
         Offsets of the small blocks, and 0 of the others; the others; the height of the strip, 0
         if there is none.
