@@ -292,7 +292,8 @@ def eager_peak(model: Any, args: Sequence[Any], workspace: bool) -> int | None:
 def advice_texts(options: Any, advice: Any) -> tuple[str, str]:
     """Return whether a model fits as it is, and the advice with its code in the requested form."""
     code = advice.source if options.code is None else advice.code(options.code)
-    fits = f"{advice.model} fits{' as it is' if not advice.modules else ''}."
+    changed = advice.modules or advice.uncached
+    fits = f"{advice.model} fits{'' if changed else ' as it is'}."
     return fits, str(advice).replace(advice.source, code)
 
 

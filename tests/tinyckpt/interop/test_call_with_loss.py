@@ -263,24 +263,29 @@ def test_model_of_transformers_is_advised_on_as_it_is(kind: str) -> None:
 
     def made() -> Any:
         torch.manual_seed(0)
-        model = getattr(tf, name)(getattr(tf, f"{kind}Config")(**sizes)).train()
-        model.config.use_cache = False
-        return model
+        return getattr(tf, name)(getattr(tf, f"{kind}Config")(**sizes)).train()
 
     tokens = torch.randint(3, 100, (2, 48))
     given = {"input_ids": tokens, "labels": tokens}
-    model = made()
-    if kind != "Bert":  # with its cache no layer can be wrapped, and the error says what to do
-        model.config.use_cache = True
-        with pytest.raises(tc.BudgetError, match=r"past_key_values.*: pass use_cache=False"):
-            tct.advise(model, **given, budget=1, workspace=False)
-        model.config.use_cache = False
+    model, kept = made(), kind == "Bert"  # with its cache no layer of a decoder can be wrapped
+    with pytest.raises(tc.BudgetError, match=r"past_key_values.*: pass use_cache=False|^BertFor"):
+        tct.advise(model, **given, use_cache=True, budget=1, workspace=False)
     advice = tct.advise(model, **given, budget="85 %", workspace=False)
     assert advice.modules
+    assert model.config.use_cache
+    line = "model.config.use_cache = False\n"
+    assert [line in advice.source, line in advice.code("transformers")] == [not kept] * 2
+    some = tct.selective(made(), **given, budget="85 %", workspace=False)
+    assert (line in some.code()) is not kept
+    moved = tct.offload(made(), **given, budget="85 %", recompute=True, at_least=0, workspace=False)
+    fitting = tct.advise(made(), **given, budget=advice.plain_peak, workspace=False)
+    assert "nothing to wrap" in str(fitting)
+    assert (line.strip() in str(fitting)) is not kept
     results = []
-    for tried in (made(), advice.apply(model)):
+    for tried in (made(), *(each.apply(made()) for each in (advice, some, moved, fitting))):
+        assert tried.config.use_cache is (kept or not results)
         torch.manual_seed(7)  # of dropout
         loss = tried(**given).loss
         loss.backward()
         results.append([loss, *(p.grad for p in tried.parameters())])
-    assert all(map(torch.equal, *results))
+    assert all(all(map(torch.equal, results[0], other)) for other in results[1:])

@@ -99,16 +99,16 @@ def advice_code(advice: Advice, form: str) -> str:
         OptionError: if the form is unknown, or cannot express the advice; says why.
     """
     check_form(form)
-    names = advice.modules
+    names, uncached = advice.modules, cache_lines(advice.uncached)
     if not names:
-        return "# The model fits as it is: there is nothing to wrap."
+        return f"{uncached}# The model fits as it is: there is nothing to wrap."
     written = [*(name for name, _ in advice.restored), *advice.averaging]
     if written:
         raise refused(form, f"{written[0]} writes to buffers, twice a step if it is wrapped so")
     if form == "torch":
-        return CHECKPOINT + loop(names, WRAPPED)
+        return CHECKPOINT + uncached + loop(names, WRAPPED)
     if form == "torch_remat":
-        return REMAT.format(
+        return uncached + REMAT.format(
             loop=loop(names, "torch_remat.checkpoint(region_name=name)(module.forward)")
         )
     if form == "torchtitan":
@@ -120,8 +120,8 @@ def advice_code(advice: Advice, form: str) -> str:
             raise refused(form, f"{other[0]} is not one of its GradientCheckpointingLayers")
         for every in range(1, len(advice.layers) + 1):
             if set(names) == set(advice.layers[::every]):
-                return f"model.activation_checkpointing_enable(every_n_layers={every})"
-        return SOME_LAYERS.format(names=quoted(names))
+                return f"{uncached}model.activation_checkpointing_enable(every_n_layers={every})"
+        return uncached + SOME_LAYERS.format(names=quoted(names))
     raise refused(form, WHERE[form])
 
 
@@ -132,8 +132,9 @@ def selective_code(advice: Selective, form: str, operators: Sequence[str], prefi
         OptionError: if the form is unknown, or cannot express the advice; says why.
     """
     check_form(form)
+    uncached = cache_lines(advice.uncached)
     if not advice.modules:
-        return "# The model fits as it is: there is nothing to wrap."
+        return f"{uncached}# The model fits as it is: there is nothing to wrap."
     names = tuple(name for name in operators if name != prefix)
     prefixes = (prefix,) if prefix in operators else ()
     policy = POLICY.format(
@@ -147,7 +148,7 @@ def selective_code(advice: Selective, form: str, operators: Sequence[str], prefi
         name = advice.restored[0][0]
         raise refused(form, f"{name} writes to buffers, twice a step if it is wrapped so")
     wrapped = f"{WRAPPED[:-1]}, context_fn=contexts)"
-    return SELECTIVE.format(policy=policy, loop=loop(advice.modules, wrapped))
+    return SELECTIVE.format(policy=policy, loop=uncached + loop(advice.modules, wrapped))
 
 
 def loop(names: Sequence[str], wrapped: str) -> str:
@@ -157,6 +158,12 @@ def loop(names: Sequence[str], wrapped: str) -> str:
         "    module = model.get_submodule(name)\n"
         f"    module.forward = {wrapped}"
     )
+
+
+def cache_lines(names: Sequence[str]) -> str:
+    """Return the lines that switch off the caches of modules with a configuration, by name."""
+    owners = [f'model.get_submodule("{name}")' if name else "model" for name in names]
+    return "".join(f"{owner}.config.use_cache = False\n" for owner in owners)
 
 
 def quoted(names: Sequence[str], indent: int = 4) -> str:

@@ -21,7 +21,13 @@ from torch import nn
 from tinyckpt.base.errors import BudgetError, GraphError
 from tinyckpt.base.text_table import table
 from tinyckpt.base.units import size_text
-from tinyckpt.interop.torch.advice_code import CHECKPOINT, WRAPPED, advice_code, loop
+from tinyckpt.interop.torch.advice_code import (
+    CHECKPOINT,
+    WRAPPED,
+    advice_code,
+    cache_lines,
+    loop,
+)
 from tinyckpt.interop.torch.buffer_snapshots import norms_to_freeze
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
 from tinyckpt.interop.torch.candidate_modules import (
@@ -31,6 +37,7 @@ from tinyckpt.interop.torch.candidate_modules import (
     lines_by_reason,
     modules_to_wrap,
     shortened_list,
+    switch_off_caches,
     wrap,
 )
 from tinyckpt.interop.torch.capture import storage_of
@@ -74,6 +81,8 @@ class Advice:
             arguments, the optimizer's state, the gradient buckets of ``DistributedDataParallel``.
         device: what it takes of a device, if it was asked for one.
         caveat: why other steps may take more, as where forward draws how many layers it runs.
+        uncached: modules whose ``config.use_cache`` is to be False, as in transformers' own
+            checkpointing; "" is the model. All numbers are of steps without the cache.
 
     >>> import torch
     >>> from tinyckpt.interop import torch as tct
@@ -102,10 +111,13 @@ class Advice:
     resident: tuple[tuple[str, int], ...] = field(default=(), repr=False)
     device: DeviceMemory | None = field(default=None, repr=False)
     caveat: str = field(default="", repr=False)
+    uncached: tuple[str, ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         count, head = len(self.candidates), f"{self.model}: {size_text(self.peak)} at the peak"
         lines = [f"{head} as it is; nothing to wrap"]
+        if self.uncached:
+            lines = [f"{head} with no cache; nothing to wrap:", "", self.source]
         if self.modules:
             found = f"found by a search among 2**{count} choices"
             if self.optimal:
@@ -140,7 +152,10 @@ class Advice:
         They are complete, unless modules write to buffers: then comments say so, and that ``apply``
         handles it.
         """
-        return self.caution + CHECKPOINT + loop(self.modules, WRAPPED)
+        uncached = cache_lines(self.uncached)
+        if uncached and not self.modules:
+            return uncached.rstrip()
+        return self.caution + CHECKPOINT + uncached + loop(self.modules, WRAPPED)
 
     def code(self, form: str = "torch") -> str:
         """Return lines that wrap the modules of ``model``, without tinyckpt.
@@ -187,6 +202,8 @@ class Advice:
         chosen = modules_to_wrap(model, self.modules, dict(self.restored), self.core)
         for module, own in chosen:
             wrap(module, own)
+        if self.uncached:
+            switch_off_caches(model)
         return model
 
 
@@ -318,6 +335,7 @@ class RecordedStep:
             tuple((n, restored[n]) for n in found.names if n in restored),
             self.refused, layers_of_transformers(self.model), core_of(self.model),
             tuple(self.resident.items()), caveat=self.wrapping.recording.caveat,
+            uncached=self.wrapping.recording.uncached,
         )  # fmt: skip
 
     def on(self, device: CudaDevice, budget: Budget | None) -> Advice:

@@ -32,6 +32,7 @@ LISTS = (*UNCALLED, nn.Sequential)
 UNUSED = "is never called"  # why a module cannot be wrapped
 DEPTHS = 4  # levels of lists in lists whose modules are offered, each after those above
 NAMED = 6  # the most modules that an error names
+CACHE = "past_key_values"  # what transformers calls a decoder's cache of keys and values
 
 
 def candidates_by_depth(
@@ -47,6 +48,10 @@ def candidates_by_depth(
     The reason of an eligible module is empty. Without given candidates, yields the default ones of
     each depth, see ``blocks_of``, of the same recording.
 
+    A decoder of transformers fills a cache in training, too, to which a layer that is evaluated
+    again would append twice. Where that is why one cannot be wrapped, the step is recorded without
+    the cache, as transformers' own checkpointing runs it; the model is left so.
+
     Args:
         model, args, modules, workspace: as in ``advise``.
         recomputing: whether modules are to be recomputed, which not all can be.
@@ -56,6 +61,30 @@ def candidates_by_depth(
         GraphError: if it is no model, cannot run as a training step, or a module in ``modules``
             cannot be wrapped.
     """
+    how = modules, workspace, recomputing, options
+    uncached: tuple[str, ...] = ()
+    steps = recorded_by_depth(model, args, *how)
+    first = next(steps)
+    if any(CACHE in why for why in first[1].values()) and (uncached := switch_off_caches(model)):
+        steps = recorded_by_depth(model, args, *how)
+        first = next(steps)
+    for recording, reasons in chain([first], steps):
+        bad = next((each for each, why in reasons.items() if why), None)
+        if modules is not None and bad is not None:
+            raise GraphError(f"{type(model).__name__}: {bad} {reasons[bad]}; it cannot be wrapped")
+        recording.uncached = uncached
+        yield recording, reasons
+
+
+def recorded_by_depth(
+    model: Any,
+    args: Sequence[Any],
+    modules: Sequence[str] | None,
+    workspace: bool,
+    recomputing: bool,
+    options: Mapping[str, Any],
+) -> Iterator[tuple[Recording, dict[str, str]]]:
+    """Record a step of a model as it is; otherwise as ``candidates_by_depth``."""
     check_model(model)
     name, known = type(model).__name__, modules_of(model)
     if modules is None:
@@ -88,9 +117,6 @@ def candidates_by_depth(
                     recording.restored[each] = verdict.restored
                 if not verdict.reason:  # else they are of one of its calls; others may make fewer
                     recording.kept[each] = verdict.kept, verdict.saves, verdict.dropped
-        bad = next((each for each in names if reasons[each]), None)
-        if modules is not None and bad is not None:
-            raise GraphError(f"{name}: {bad} {reasons[bad]}; it cannot be wrapped")
         yield recording, reasons
 
 
@@ -298,6 +324,17 @@ def wrap(module: nn.Module, restored: Sequence[str] = ()) -> None:
     if restored or norms_in(module):
         options["context_fn"] = partial(contexts, module, tuple(restored))
     module.forward = partial(checkpoint, module.forward, use_reentrant=False, **options)
+
+
+def switch_off_caches(model: nn.Module) -> tuple[str, ...]:
+    """Set ``config.use_cache`` to False where it is True; return the names of modules with it."""
+    found = []
+    for name, module in model.named_modules():
+        config: Any = getattr(module, "config", None)
+        if getattr(config, "use_cache", None) is True:  # modules share configurations
+            config.use_cache = False
+            found.append(name)
+    return tuple(found)
 
 
 # Texts -------------------------------------------------------------------------------------------

@@ -179,8 +179,8 @@ def compare(
     settings = checked_settings(budgets)
     imported = trace(model, *args, loss=loss, targets=targets, **named).imported
     with returning_loss(model, args, named, loss, targets) as packed:
-        advice = next(record_steps(model, packed, None, workspace=True))
         taken = [(budget, step_or_error(model, packed, budget)) for budget in settings]
+        advice = next(record_steps(model, packed, None, workspace=True))
     steps = [(budget, step) for budget, step in taken if isinstance(step, CompiledStep)]
     if steps:
         # The compiled graph: dead code is eliminated in it, and node names may differ.

@@ -171,6 +171,7 @@ class Recording:
         operators: the operator of each event that evaluates one.
         drawn: random numbers that forward drew, and that other steps may take more for.
         divided: operators whose derivatives divide by factors, and take more where one is 0.
+        uncached: modules whose ``config.use_cache`` was switched off for it, by name.
     """
 
     flops: list[int] = field(default_factory=list)
@@ -192,6 +193,7 @@ class Recording:
     operators: dict[int, Any] = field(default_factory=dict)
     drawn: tuple[str, ...] = ()
     divided: tuple[str, ...] = ()
+    uncached: tuple[str, ...] = ()
 
     @property
     def caveat(self) -> str:

@@ -34,7 +34,12 @@ from tinyckpt.base.errors import BudgetError, GraphError
 from tinyckpt.base.units import size_text
 from tinyckpt.interop.torch import candidate_modules
 from tinyckpt.interop.torch.call_with_loss import Loss, returning_loss
-from tinyckpt.interop.torch.candidate_modules import candidates_by_depth, core_of, modules_to_wrap
+from tinyckpt.interop.torch.candidate_modules import (
+    candidates_by_depth,
+    core_of,
+    modules_to_wrap,
+    switch_off_caches,
+)
 from tinyckpt.interop.torch.capture import (
     DispatchMode,
     FakeTensor,
@@ -72,7 +77,7 @@ class Offload:
         plain_peak: peak bytes of the plain step.
         recompute: whether the modules are under ``checkpoint``, too.
         at_least: the bytes of the smallest storage that is moved.
-        restored, core: as in ``Advice``.
+        restored, core, uncached: as in ``Advice``.
 
     >>> Offload("GPT", ("blocks.0",), 2**20, moved=2**18, cost=1.0, plain_peak=2**21).modules
     ('blocks.0',)
@@ -88,10 +93,12 @@ class Offload:
     at_least: int = 0
     restored: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), repr=False)
     core: str = field(default="", repr=False)
+    uncached: tuple[str, ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         if not self.modules:
-            return f"{self.model}: {size_text(self.peak)} at the peak as it is; nothing to move"
+            how = "with no cache" if self.uncached else "as it is"
+            return f"{self.model}: {size_text(self.peak)} at the peak {how}; nothing to move"
         what = "inputs of" if self.recompute else "saved tensors of"
         cost = f", at {self.cost:.3f} times the FLOPs" if self.recompute else ""
         return (
@@ -110,6 +117,8 @@ class Offload:
         """
         chosen = modules_to_wrap(model, self.modules, dict(self.restored), self.core)
         wrap_all(chosen, HostHooks(self.at_least), self.recompute)
+        if self.uncached:
+            switch_off_caches(model)
         return model
 
 
@@ -209,6 +218,7 @@ def offload(
         return Offload(
             name, chosen, peak, moved, total / max(flops, 1), plain, recompute, at_least,
             tuple((each, restored[each]) for each in chosen if each in restored), core_of(model),
+            recording.uncached,
         )  # fmt: skip
 
 

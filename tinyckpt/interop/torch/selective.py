@@ -33,6 +33,7 @@ from tinyckpt.interop.torch.candidate_modules import (
     core_of,
     lines_by_reason,
     modules_to_wrap,
+    switch_off_caches,
 )
 from tinyckpt.interop.torch.checkpoint_memory import Wrapping
 from tinyckpt.interop.torch.eager import forwards_restored, record
@@ -64,7 +65,7 @@ class Selective:
         tried: all evaluated candidates: key, peak and cost.
         restored: chosen modules that write to their buffers, with the names of these buffers.
         refused: modules that cannot be wrapped, results that cannot be saved, and why.
-        core: as in ``Advice``.
+        core, uncached: as in ``Advice``.
 
     >>> Selective("GPT", ("blocks.0",), "attention", 2**20, 1.2, 2**21, tried=()).saved
     'attention'
@@ -80,9 +81,11 @@ class Selective:
     restored: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), repr=False)
     refused: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     core: str = field(default="", repr=False)
+    uncached: tuple[str, ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
-        text = f"{self.model}: {size_text(self.peak)} at the peak as it is; nothing to wrap"
+        how = "with no cache" if self.uncached else "as it is"
+        text = f"{self.model}: {size_text(self.peak)} at the peak {how}; nothing to wrap"
         if self.modules:
             text = (
                 f"{self.model}: {size_text(self.peak)} at the peak instead of "
@@ -127,6 +130,8 @@ class Selective:
         chosen = modules_to_wrap(model, self.modules, dict(self.restored), self.core)
         for module, own in chosen:
             wrap(module, self.saved, own)
+        if self.uncached:
+            switch_off_caches(model)
         return model
 
 
@@ -199,7 +204,10 @@ def cheapest_saved(
             continue
         tried.append((saved, peak, total / max(flops, 1)))
     if plain <= budget_size:
-        return Selective(name, (), "nothing", plain, 1.0, plain, tuple(tried), (), refused)
+        return Selective(
+            name, (), "nothing", plain, 1.0, plain, tuple(tried), (), refused,
+            uncached=recording.uncached,
+        )  # fmt: skip
     fitting = [each for each in tried if each[1] <= budget_size]
     if not fitting:
         what, least, _ = min(tried, key=lambda each: each[1])
@@ -212,7 +220,7 @@ def cheapest_saved(
     saved, peak, cost = min(fitting, key=lambda each: (each[2], each[1]))
     return Selective(
         name, chosen, saved, peak, cost, plain, tuple(tried), tuple(recording.restored.items()),
-        refused, core_of(model),
+        refused, core_of(model), recording.uncached,
     )  # fmt: skip
 
 
