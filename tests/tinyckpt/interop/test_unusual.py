@@ -398,3 +398,31 @@ def test_random_numbers_that_decide_nothing_have_no_caveat() -> None:
         return (net.layers[0](x) * torch.rand(1)).square().sum()
 
     assert tct.estimate(Net(nn.Linear(8, 8), made=scaled), rows()).caveat == ""
+
+
+class Experts(nn.Module):
+    """A product by groups in float32, for which PyTorch's own rule of shapes asks for bfloat16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 16, 32))
+        self.register_buffer("ends", torch.tensor([8, 20, 32], dtype=torch.int32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch._grouped_mm(x.tanh(), self.weight, offs=self.ends).square().sum()
+
+
+@pytest.mark.skipif(not hasattr(torch, "_grouped_mm"), reason="no products by groups")
+def test_products_by_groups_are_predicted_and_run() -> None:
+    model, x = Experts(), torch.randn(32, 16)
+    loss = model(x)
+    loss.backward()
+    expected = model.weight.grad
+    model.weight.grad = None
+    peak, _ = tct.allocator_peak(lambda: model(x).backward())
+    assert tct.estimate(model, x).peak == peak
+    model.weight.grad = None
+    traced = tct.trace(model, x)
+    value, gradients = tct.step(tc.plan(traced.graph, "store_all"), traced)(x)
+    assert torch.equal(value, loss)
+    assert torch.equal(gradients["weight"], expected)

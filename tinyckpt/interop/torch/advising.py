@@ -477,7 +477,7 @@ def budget_error(
     what = "any choice" if choosing.exact else "the choices tried"
     called = [each for each in refused if each[1] != UNUSED]
     why = f"; {len(called)} cannot be wrapped: {' '.join(called[0])}" if called else ""
-    if "past_key_values" in why:  # a decoder of transformers fills a cache in training, too
+    if "past_key_values" in why or "layer_past" in why:  # a decoder's cache of keys and values
         why += ": pass use_cache=False"
     return BudgetError(
         f"{name}: budget {size_text(budget_size)}: the smallest peak of {what} of "

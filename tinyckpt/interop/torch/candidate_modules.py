@@ -32,7 +32,7 @@ LISTS = (*UNCALLED, nn.Sequential)
 UNUSED = "is never called"  # why a module cannot be wrapped
 DEPTHS = 4  # levels of lists in lists whose modules are offered, each after those above
 NAMED = 6  # the most modules that an error names
-CACHE = "past_key_values"  # what transformers calls a decoder's cache of keys and values
+HANDED = "passed to it ("  # in the reason of a module that changes one of its arguments
 
 
 def candidates_by_depth(
@@ -65,7 +65,7 @@ def candidates_by_depth(
     uncached: tuple[str, ...] = ()
     steps = recorded_by_depth(model, args, *how)
     first = next(steps)
-    if any(CACHE in why for why in first[1].values()) and (uncached := switch_off_caches(model)):
+    if any(HANDED in why for why in first[1].values()) and (uncached := switch_off_caches(model)):
         steps = recorded_by_depth(model, args, *how)
         first = next(steps)
     for recording, reasons in chain([first], steps):

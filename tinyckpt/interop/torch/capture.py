@@ -369,7 +369,7 @@ def values_of(graph: fx.GraphModule) -> dict[fx.Node, Any]:
         raise GraphError("the joint graph computes no tensor")
     interpreter = fx.Interpreter(graph, garbage_collect_values=False)
     values = interpreter.env
-    with mode, torch.no_grad(), autocast_disabled():
+    with mode, torch.no_grad(), autocast_disabled(), shapes_known():
         for node in nodes:
             if node.op == "placeholder":
                 values[node] = node.meta.get("val")  # None for a number, a constant of the graph
