@@ -83,7 +83,7 @@ class Unread(float):
         return Unread(self.error)
 
     __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __bool__ = decided
-    __int__ = __float__ = __trunc__ = __round__ = __floor__ = __ceil__ = decided
+    __index__ = __int__ = __float__ = __trunc__ = __round__ = __floor__ = __ceil__ = decided
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = combined
     __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = combined
     __pow__ = __rpow__ = __neg__ = __pos__ = __abs__ = combined
@@ -109,6 +109,7 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
         whole: whether all integers that forward may read are known, as they are in a plain step.
         random: tensors that are computed of single random numbers.
         decides_by_random: whether forward read one of these.
+        unread: the last number of an unknown tensor that forward asked for.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
         self.is_recording = given is not None
         self.random = WeakTensorKeyDictionary()
         self.decides_by_random = False
+        self.unread: Unread | None = None
         self.whole = given is not None and all(tensor in self.known for tensor, _ in discrete)
 
     def __enter__(self) -> Self:
@@ -142,10 +144,13 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
         super().__enter__()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        super().__exit__(kind, error, traceback)
         if self.before is not None:
             vars(self.asked)["is_fake_tensor"] = self.before
+        if self.unread is not None and isinstance(error, TypeError | IndexError):
+            # It was to be a size or an index. The error is of a parser, and tells something else.
+            raise self.unread.error.with_traceback(traceback) from error
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -170,7 +175,8 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
             if is_known:
                 return self.made(func, args, kwargs, error)
             if func is torch.Tensor.item and self.is_recording and is_real_number(args[0]):
-                return Unread(error)
+                self.unread = Unread(error)
+                return self.unread
             raise
         leaves, writes = tree_leaves(result), writes_to_argument(func, kwargs)
         if not (writes or any(isinstance(x, torch.Tensor) for x in leaves)):
