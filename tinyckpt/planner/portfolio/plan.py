@@ -331,7 +331,8 @@ def frontier(
         progress: called as ``progress(policy, points)`` after every attempt.
         seeds: schedules of the graph, or sets of forward values to save, each as in ``retain``: the
             saved values of another tool, for example, or an earlier plan. The frontier is then no
-            more expensive than they are at their own peaks, of as many as there is time for.
+            more expensive than they are at their own peaks; of sets, than as many as there is time
+            for.
     """
     expect(graph, Graph)
     own = costs_of(graph, costs, nodes)

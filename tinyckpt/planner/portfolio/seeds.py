@@ -78,7 +78,7 @@ def seed_points(
     point_of: Callable[[Candidate, tuple[int, int]], Point],
     clock: Clock,
 ) -> list[Point]:
-    """Score the schedules that seeds are or make: at least one, then as many as time allows.
+    """Score the schedules that seeds are, at least one, and those they make as time allows.
 
     Args:
         graph: the graph of the seeds.
@@ -87,9 +87,10 @@ def seed_points(
         clock: the time.
     """
     points: list[Point] = []
+    given = sum(isinstance(seed, Schedule) for seed in seeds)
     for place, candidate in enumerate(seed_candidates(graph, seeds)):
         points.append(point_of(candidate, (SEED_RANK, place)))
-        if clock.left() == 0:
+        if place + 1 >= given and clock.left() == 0:
             break
     return points
 

@@ -67,6 +67,16 @@ def test_frontier_costs_no_more_than_seed_schedule(data: st.DataObject, seed: in
     )
 
 
+@pytest.mark.parametrize("turn", [1, -1])
+def test_each_seed_schedule_counts_without_time(turn: int) -> None:
+    graph = tc.networks.chain(9)
+    given = [tc.plan(graph, policy) for policy in ("sqrt_n", "recompute_all", "store_all")][::turn]
+    found = tc.frontier(graph, time_limit=0, seeds=given)
+    for schedule in given:
+        cost = found.within(tc.replay(schedule).peak_bytes).cost
+        assert cost <= cost_of(schedule, given_costs(graph))
+
+
 def test_checkpoints_of_seed_schedule_are_tried_as_set() -> None:
     graph = tc.networks.residual_mlp(4, 32).graph()
     keep = [node.id for node in graph.data if node.producer in range(graph.forward_count)][::3]
