@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from tinyckpt.interop.torch.capture import NORMS
-from tinyckpt.interop.torch.state_rollback import attributes_replaced
+from tinyckpt.interop.torch.state_rollback import AttributesReplaced
 
 Slot = tuple[nn.Module, str]  # where a module keeps a buffer
 Copies = dict[Slot, torch.Tensor | None]
@@ -41,8 +41,7 @@ def contexts(
         copies.update(copies_of({slot: getattr(*slot) for slot in slots_of(module, restored)}))
         yield
 
-    norms = norms_to_freeze(module, restored)
-    return first(), Reentrant(lambda: buffers_restored(copies, norms))
+    return first(), buffers_restored(copies, norms_to_freeze(module, restored))
 
 
 class Reentrant(AbstractContextManager[None]):
@@ -55,24 +54,26 @@ class Reentrant(AbstractContextManager[None]):
         self.made, self.active = made, ExitStack()
 
     def __enter__(self) -> None:
-        for make in self.made:
-            self.active.enter_context(make())
+        with ExitStack() as entered:  # if one fails, those before it are left
+            for make in self.made:
+                entered.enter_context(make())
+            self.active = entered.pop_all()
 
     def __exit__(self, *error: Any) -> bool | None:
         return self.active.__exit__(*error)
 
 
-@contextmanager
-def buffers_restored(copies: Copies, norms: Sequence[nn.Module]) -> Iterator[None]:
-    """Let further copies stand in for buffers in this context, and freeze running averages.
+def buffers_restored(copies: Copies, norms: Sequence[nn.Module]) -> Reentrant:
+    """Return a context in which further copies stand in for buffers, and running averages freeze.
 
     If they were not tracked at all, autograd would save fewer tensors than the first time, which
     ``checkpoint`` refuses.
     """
     frozen = {"momentum": 0.0, "num_batches_tracked": None}
     values = {(norm, name): value for norm in norms for name, value in frozen.items()}
-    with attributes_replaced(values), attributes_replaced(copies_of(copies)):
-        yield
+    return Reentrant(
+        lambda: AttributesReplaced(values), lambda: AttributesReplaced(copies_of(copies))
+    )
 
 
 def copies_of(values: Mapping[Slot, torch.Tensor | None]) -> Copies:

@@ -25,7 +25,7 @@ from tinyckpt.interop.torch.joint import JointGraph, Values
 from tinyckpt.interop.torch.known_values import KnownValues, true_elements
 from tinyckpt.interop.torch.pytrees import map_tensors, tree_leaves, tree_map
 from tinyckpt.interop.torch.scopes import scope_of, scoped
-from tinyckpt.interop.torch.state_rollback import ObjectState, attributes_replaced
+from tinyckpt.interop.torch.state_rollback import AttributesReplaced, ObjectState
 from tinyckpt.interop.torch.tied_parameters import DeduplicatedModule, Tensors, check_unwritten
 from tinyckpt.interop.torch.validate_model import (
     captured,
@@ -572,7 +572,7 @@ def compiled_module_name(model: torch.nn.Module) -> str | None:
 def checkpoint_calls_replaced(generator: Any, function: Any) -> AbstractContextManager[None]:
     """Return a context in which ``checkpoint`` calls others, without and with reentry."""
     module = torch.utils.checkpoint
-    return attributes_replaced({
+    return AttributesReplaced({
         (module, "_checkpoint_without_reentrant_generator"): generator,
         (module, "CheckpointFunction"): function,
     })  # fmt: skip

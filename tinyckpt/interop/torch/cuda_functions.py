@@ -15,7 +15,7 @@ import torch
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch.capture import EFFICIENT_ATTENTION, FLASH_ATTENTION, is_enabled
-from tinyckpt.interop.torch.state_rollback import attributes_replaced
+from tinyckpt.interop.torch.state_rollback import AttributesReplaced
 
 AUTOCAST_OF_CUDA = (
     "autocast of a CUDA device casts other operators than a CPU's, and cannot be recorded without "
@@ -44,7 +44,7 @@ def functions_of_cuda() -> AbstractContextManager[None]:
             return dropout(input, p, training, inplace)
         return torch.native_dropout(input, p, True)[0]
 
-    return attributes_replaced({
+    return AttributesReplaced({
         (functional, "dropout"): fused_dropout,
         (functional, "scaled_dot_product_attention"): attention_of_cuda,
         (torch.autocast, "__enter__"): refusing,

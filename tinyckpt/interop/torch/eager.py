@@ -60,7 +60,7 @@ from tinyckpt.interop.torch.infer_shapes import WRAPPERS, infer, stand_in
 from tinyckpt.interop.torch.known_values import KnownValues, true_elements, with_count
 from tinyckpt.interop.torch.python_state import random_states, tensors_in
 from tinyckpt.interop.torch.pytrees import map_tensors, tensor_leaves, tree_leaves
-from tinyckpt.interop.torch.state_rollback import ObjectState, attributes_replaced
+from tinyckpt.interop.torch.state_rollback import AttributesReplaced, ObjectState
 from tinyckpt.interop.torch.validate_model import (
     DIFFERENTIATES,
     captured,
@@ -712,7 +712,7 @@ def generator_states_noted(
         return state
 
     owners = torch, torch.random
-    return attributes_replaced({(owner, "get_rng_state"): taken for owner in owners})
+    return AttributesReplaced({(owner, "get_rng_state"): taken for owner in owners})
 
 
 @contextmanager

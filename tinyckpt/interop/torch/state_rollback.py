@@ -19,7 +19,7 @@ import random
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property, lru_cache, partial, wraps
 from operator import itemgetter
 from threading import RLock
@@ -117,21 +117,32 @@ def heap_frozen() -> Iterator[None]:
         gc.unfreeze()
 
 
-@contextmanager
-def attributes_replaced(values: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
-    """Give attributes, by owner and name, other values within this context.
+class AttributesReplaced(AbstractContextManager[None]):
+    """Context in which attributes, by owner and name, have other values.
 
-    >>> with attributes_replaced({(torch, "equal"): torch.allclose}):
+    It is no generator, whose end would also run when it is collected: after an interrupt that may
+    be later than a rollback, and would put a stand-in back into a model.
+
+    >>> with AttributesReplaced({(torch, "equal"): torch.allclose}):
     ...     torch.equal(torch.tensor(1.0), torch.tensor(1.000001))
     True
     """
-    before = [(owner, name, getattr(owner, name)) for owner, name in values]
-    try:
-        for (owner, name), value in values.items():
-            setattr(owner, name, value)
-        yield
-    finally:
-        for owner, name, value in before:
+
+    def __init__(self, values: Mapping[tuple[Any, str], Any]) -> None:
+        self.values = values
+        self.before: list[tuple[Any, str, Any]] = []
+
+    def __enter__(self) -> None:
+        self.before = [(owner, name, getattr(owner, name)) for owner, name in self.values]
+        try:
+            for (owner, name), value in self.values.items():
+                setattr(owner, name, value)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        for owner, name, value in self.before:
             setattr(owner, name, value)
 
 

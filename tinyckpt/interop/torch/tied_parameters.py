@@ -15,7 +15,7 @@ import torch
 
 from tinyckpt.base.errors import GraphError
 from tinyckpt.interop.torch.joint import JointGraph
-from tinyckpt.interop.torch.state_rollback import ObjectState, attributes_replaced
+from tinyckpt.interop.torch.state_rollback import AttributesReplaced, ObjectState
 from tinyckpt.interop.torch.validate_model import value_text
 
 Tensors = dict[str, torch.Tensor]  # parameters and buffers of a model, by name
@@ -97,7 +97,7 @@ def seeding_refused(model: torch.nn.Module) -> Iterator[None]:
 
     refused = {(owner, name): refuse for owner in (torch, torch.random) for name in SEEDING}
     seed = torch.initial_seed()
-    with attributes_replaced(refused):
+    with AttributesReplaced(refused):
         yield
     if torch.initial_seed() != seed:
         refuse()
