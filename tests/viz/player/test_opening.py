@@ -117,6 +117,14 @@ def test_illegal_openings_are_refused() -> None:
         viz.player(replay_pipeline(gpipe(2, 2)), stop="end")
 
 
+# Names of stops that are not over the mark of their moment.
+ASTRAY = """() => [...document.querySelectorAll("#marks i")].filter(mark => {
+    const at = mark.getBoundingClientRect().left, name = mark.nextElementSibling;
+    const { left, right, width } = name.getBoundingClientRect();
+    return width && name.textContent && (at < left - 8 || at > right + 8);
+}).map(mark => mark.nextElementSibling.textContent)"""
+
+
 def test_stops_are_reached_by_button_and_by_marks(tmp_path: Path, open_page: Open) -> None:
     page = opened(open_page, tmp_path, ("sqrt_n",), stop="start")
     names = page.evaluate(STOPS)
@@ -131,6 +139,11 @@ def test_stops_are_reached_by_button_and_by_marks(tmp_path: Path, open_page: Ope
     assert said[0] == said[-1]
     page.click("#marks span >> nth=2")
     assert page.evaluate(WORDS) == said[2]
+    for width in (1280, 800, 390, 320):
+        page.set_viewport_size({"width": width, "height": 700})
+        page.wait_for_timeout(100)
+        assert page.evaluate(ASTRAY) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.keyboard.press("ArrowRight")
     assert page.evaluate(WORDS) == ""
     # A keyboard user passes at most four other controls on the way to play.

@@ -47,6 +47,7 @@ def test_presentation_has_large_text_and_no_controls(network: str, player: Playe
     page = presented(player, network)
     assert page.evaluate(SMALL_LETTERS) == []
     assert page.evaluate(CUT_OFF) == []
+    assert page.locator(".panel > header").bounding_box()["y"] < 40  # no empty band above
     for part in (".tools", "aside", ".time", ".speed"):
         assert page.is_hidden(part)
     assert page.locator(".caption:visible").count() == 1

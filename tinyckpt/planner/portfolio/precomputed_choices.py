@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from tinyckpt.base.display import spoken
 from tinyckpt.base.errors import OptionError
 from tinyckpt.base.quantities import as_integer
 from tinyckpt.base.units import memory_text
@@ -194,7 +195,8 @@ def proof_of(problem: Problem, needed: Sequence[int], smallest: int) -> tuple[st
     pinned = PinnedLiveness(problem, needed)
     amount = memory_text(smallest, unit)
     most = max(needed, key=lambda index: (pinned.need(index), -index))
-    alone = f"{operator_title(graph, most)} alone takes {amount}: inputs, outputs and workspace"
+    title = spoken(operator_title(graph, most))
+    alone = f"{title} alone takes {amount}: inputs, outputs and workspace"
     if pinned.need(most) < smallest:
         alone = f"the results, which are all there at the end, take {amount}"
     if uniform_chain(graph, problem.costs) is not None:

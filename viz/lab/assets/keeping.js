@@ -107,10 +107,14 @@ export class BarActs {
     const { offers } = this.lab;
     const now = offers.plan(this.choice);
     const legal = [KEPT_BAND, AGAIN_BAND].map((band) => this.toggleOf(bar, band)).filter(Boolean);
-    const plans = legal.map((found) => offers.plan(found.choice));
-    const helps = legal.findIndex(({ keeps }, i) => (keeps ? plans[i].cost < now.cost : plans[i].peak < now.peak));
-    const at = helps < 0 ? plans.findIndex(({ peak, cost }) => peak !== now.peak || cost !== now.cost) : helps;
-    return legal[at] ?? null;
+    const changes = ({ choice }) => offers.plan(choice).peak !== now.peak || offers.plan(choice).cost !== now.cost;
+    return legal.find((found) => this.helps(found)) ?? legal.find(changes) ?? null;
+  }
+
+  /** Whether dropping lowers the peak, or keeping saves work. @param {Toggle} found */
+  helps({ keeps, choice }) {
+    const [now, then] = [this.choice, choice].map((each) => this.lab.offers.plan(each));
+    return keeps ? then.cost < now.cost : then.peak < now.peak;
   }
 
   /** @returns {Toggle | null} */
@@ -148,7 +152,7 @@ export class BarActs {
     button.className = "act";
     const verb = found.keeps ? "keep" : "drop";
     // In two lines, on a phone, the break is after the comma.
-    const change = offers.shortDifference(from, to).replace(/(?<!,) /g, "\u00a0");
+    const change = this.helps(found) ? offers.shortDifference(from, to).replace(/(?<!,) /g, "\u00a0") : "no\u00a0gain";
     button.textContent = `${verb}: ${change}`;
     button.setAttribute("aria-label", `${found.keeps ? "Keep" : "Recompute"} ${bar.name}: ${found.change}`);
     button.title = /** @type {string} */ (button.getAttribute("aria-label"));

@@ -47,7 +47,11 @@ export function connectControls(lab) {
   form.addEventListener("keydown", (event) => event.stopPropagation());
   document.addEventListener("keydown", (event) => lab.key(event));
   byId("panels").addEventListener("pointermove", (event) => lab.hoverRow(event));
-  document.addEventListener("pointerdown", (event) => (lab.pointed = event), { capture: true });
+  const pressed = (event) => {
+    lab.pointed = event;
+    if (!event.target.closest?.("#lab-share, #lab-sharing")) lab.setSharing(false);
+  };
+  document.addEventListener("pointerdown", pressed, { capture: true });
 }
 
 /** Add the lab's keys to those that the page explains. */

@@ -215,7 +215,7 @@ export class Controls {
       "+": () => this.faster(1),
       "-": () => this.faster(-1),
       "?": () => this.toggleHelp(),
-      Escape: () => player.up(),
+      Escape: () => this.dismiss() || player.up(),
       Backspace: () => player.up(),
     };
     if (/^\d$/.test(key)) {
@@ -227,6 +227,15 @@ export class Controls {
     if (!Object.hasOwn(actions, key)) return false;
     actions[key]();
     return true;
+  }
+
+  /** Close what a button has opened over the page. @returns {boolean} whether there is such a thing */
+  dismiss() {
+    const open = document.querySelectorAll(':is(#tools-open, #lab-sharing)[aria-expanded="true"]');
+    const button = /** @type {HTMLElement | undefined} */ (Array.from(open).find((each) => each.checkVisibility()));
+    button?.click();
+    button?.focus();
+    return Boolean(button);
   }
 
   /** Activate a button, if there is one. */

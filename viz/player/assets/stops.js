@@ -35,6 +35,25 @@ export function stopOn(stops, tick) {
   return stops.find((stop) => Math.abs(stop.tick - tick) <= SAME_TICK);
 }
 
+/** The left edges of names, each over its moment, as near to its middle as those beside it allow; or the first
+ * name for which there is no room.
+ * @param {number[]} at where the moments are @param {number[]} widths of names @param {number} room
+ * @returns {number[] | number}
+ */
+export function edgesOfNames(at, widths, room) {
+  const most = [...at];
+  for (let i = at.length - 1; i >= 0; i--) most[i] = Math.min(at[i], (most[i + 1] ?? room) - widths[i]);
+  const lefts = [];
+  let end = 0;
+  for (const [i, wide] of widths.entries()) {
+    const least = Math.max(at[i] - wide, end);
+    if (least > most[i]) return i;
+    lefts.push(Math.min(Math.max(at[i] - wide / 2, least), most[i]));
+    end = lefts[i] + wide;
+  }
+  return lefts;
+}
+
 /** Button, sentence and marks of a player. */
 export class Stops {
   /** @param {any} player */
@@ -81,7 +100,7 @@ export class Stops {
     setText(this.words, stopOn(stops, tick)?.words ?? "");
   }
 
-  /** Put each mark where its moment is on the slider; names that would meet move aside, or are left out. */
+  /** Put each mark where its moment is on the slider; names that would meet move aside, or one is left out. */
   place() {
     if (!this.known) return;
     const { room } = this;
@@ -89,11 +108,19 @@ export class Stops {
     const placeOf = ({ tick }) =>
       THUMB + ((tick - Number(min)) / Math.max(Number(max) - Number(min), 1)) * (room - 2 * THUMB);
     const widths = this.known.map(({ name }) => textWidth(name, NAME_SIZE_OF_MARK) + APART_MARKS);
-    const hasRoom = widths.reduce((sum, wide) => sum + wide, 0) <= room;
-    const lefts = this.known.map((stop, i) => placeOf(stop) - widths[i] / 2);
-    for (let i = 0; i < lefts.length; i++) lefts[i] = Math.max(lefts[i], i ? lefts[i - 1] + widths[i - 1] : 0);
-    for (let i = lefts.length - 1; i >= 0; i--)
-      lefts[i] = Math.min(lefts[i], (i + 1 < lefts.length ? lefts[i + 1] : room) - widths[i]);
+    const named = [...widths.keys()];
+    const edges = () =>
+      edgesOfNames(
+        named.map((i) => placeOf(this.known[i])),
+        named.map((i) => widths[i]),
+        room,
+      );
+    let lefts = edges();
+    while (typeof lefts === "number") {
+      named.splice(lefts, 1);
+      lefts = edges();
+    }
+    const leftOf = new Map(named.map((i, place) => [i, lefts[place]]));
     const marks = /** @type {HTMLElement[]} */ (Array.from(this.marks.children));
     while (marks.length > 2 * this.known.length) marks.pop().remove();
     this.known.forEach((stop, i) => {
@@ -104,8 +131,8 @@ export class Stops {
       }
       const [line, text] = marks.slice(2 * i);
       line.style.left = `${placeOf(stop)}px`;
-      text.style.left = `${lefts[i] + APART_MARKS / 2}px`;
-      setText(text, hasRoom ? stop.name : "");
+      text.style.left = `${(leftOf.get(i) ?? 0) + APART_MARKS / 2}px`;
+      setText(text, leftOf.has(i) ? stop.name : "");
     });
   }
 }
