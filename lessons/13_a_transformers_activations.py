@@ -168,8 +168,9 @@ print(f"you said {my_guess}; it is {extra:.2%}")
 # Fused attention is one operator that computes the weights block by block, forward and backward,
 # and stores none (here, without dropout of them). It saves q, k, v, its result in two layouts and
 # one number per row and head, and skips masked entries: less work, not more (docs/attention.md).
-# The player has three layers, selective: activations are at most 4.4 GiB instead of 8.2; the peak,
-# with so few, is mostly gradients and the workspace in which dropout draws its numbers.
+# The player has three layers, selective, and opens where the first core is computed again.
+# Activations are at most 4.4 GiB instead of 8.2; the peak, with so few layers, comes later, and is
+# mostly gradients and the workspace in which dropout draws its numbers.
 
 # %%
 axis = (figure := Figure(figsize=(7, 2.6), layout="constrained")).subplots()
@@ -178,7 +179,8 @@ axis.set(xlabel="sbh per layer", title="Saved values of a layer of GPT-3's shape
 axis.invert_yaxis()
 figure.savefig(OUT / "13_activations.png", dpi=150)
 print(OUT / "13_activations.png")
-print(viz.player(traces["selective"], OUT / "13_player.html", title="3 layers, selective"))
+title, stop = "3 layers, selective", "first recomputation"
+print(viz.player(traces["selective"], OUT / "13_player.html", title=title, stop=stop))
 
 # %%
 norms, row = 16 * b * s / SBH, 4 * a * s * b / SBH
