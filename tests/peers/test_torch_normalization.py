@@ -24,13 +24,19 @@ def agree(
     """Compare values and gradients, relative to the largest element of each.
 
     Or relative to 1 where all are smaller: a derivative of what is normalised is a difference of
-    terms about as large, which may cancel.
+    terms about as large, which may cancel. Where PyTorch itself is less exact, because a row hardly
+    varies, ours may be at most three times as far from its result in float64.
     """
     args = [array.astype(dtype) for array in arrays]
-    tensors = [torch.tensor(array, requires_grad=True) for array in args]
-    expected = theirs(*tensors, *map(torch.tensor, fixed))
-    weights = np.random.default_rng(1).normal(size=expected.shape).astype(dtype)
-    (expected * torch.tensor(weights)).sum().backward()
+    constants = list(map(torch.tensor, fixed))
+    shape = theirs(*map(torch.tensor, args), *constants).shape
+    weights = np.random.default_rng(1).normal(size=shape).astype(dtype)
+
+    def of_torch(kind: str) -> list[Any]:
+        tensors = [torch.tensor(array.astype(kind), requires_grad=True) for array in args]
+        y = theirs(*tensors, *constants)
+        (y * torch.tensor(weights.astype(kind))).sum().backward()
+        return [y.detach().numpy(), *(tensor.grad.numpy() for tensor in tensors)]
 
     def loss(*variables: Any) -> Any:
         y = ours(*variables, *fixed)
@@ -38,13 +44,12 @@ def agree(
 
     graph = tc.differentiate(tc.build(loss, *args), tuple(range(len(args))))
     result = tc.run(tc.plan(graph), *args)
-    pairs = [(result.value[1], expected.detach())]
-    pairs += [(g, tensor.grad) for g, tensor in zip(result.gradients, tensors, strict=True)]
-    for found, reference in pairs:
-        number = reference.numpy()
+    ours_all = [result.value[1], *result.gradients]
+    for found, number, exact in zip(ours_all, of_torch(dtype), of_torch("float64"), strict=True):
         assert found.dtype == number.dtype
         assert found.shape == number.shape
-        assert abs(found - number).max() <= TOLERANCE[dtype] * max(abs(number).max(), 1)
+        error, allowed = abs(found - number).max(), TOLERANCE[dtype] * max(abs(number).max(), 1)
+        assert error <= allowed or abs(found - exact).max() <= 3 * abs(number - exact).max()
 
 
 @settings(max_examples=examples(60))
