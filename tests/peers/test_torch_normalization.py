@@ -28,13 +28,13 @@ def agree(
     varies, ours may be at most three times as far from its result in float64.
     """
     args = [array.astype(dtype) for array in arrays]
-    constants = list(map(torch.tensor, fixed))
-    shape = theirs(*map(torch.tensor, args), *constants).shape
+    shape = theirs(*map(torch.tensor, args), *map(torch.tensor, fixed)).shape
     weights = np.random.default_rng(1).normal(size=shape).astype(dtype)
 
     def of_torch(kind: str) -> list[Any]:
         tensors = [torch.tensor(array.astype(kind), requires_grad=True) for array in args]
-        y = theirs(*tensors, *constants)
+        constants = [each.astype(kind) if each.dtype.kind == "f" else each for each in fixed]
+        y = theirs(*tensors, *map(torch.tensor, constants))
         (y * torch.tensor(weights.astype(kind))).sum().backward()
         return [y.detach().numpy(), *(tensor.grad.numpy() for tensor in tensors)]
 
