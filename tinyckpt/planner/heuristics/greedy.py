@@ -111,17 +111,8 @@ class GreedyPlans:
             yield from self.lowest(self.levels.budgets[level - 1], budget, deadline)
 
     def plans(self, budget: int, deadline: Clock) -> Iterator[tuple[float, str, list[int]]]:
-        """Yield cost, label and order of plans within a budget, one per successful setting.
-
-        Where the first setting leads to no plan, others hardly ever do, and are skipped.
-        """
-        has_plan = False
-        for some in (self.settings[:1], self.settings[1:]):
-            for entry in greedy_orders(self.problem, budget, some, deadline):
-                has_plan = True
-                yield entry
-            if not has_plan:
-                return
+        """Yield cost, label and order of plans within a budget, one per successful setting."""
+        return greedy_orders(self.problem, budget, self.settings, deadline)
 
     def lowest(self, low: int, high: int, deadline: Clock) -> Iterator[Candidate]:
         """Yield plans for the smallest feasible budgets between two, by bisection."""
