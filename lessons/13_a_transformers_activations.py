@@ -168,19 +168,17 @@ print(f"you said {my_guess}; it is {extra:.2%}")
 # Fused attention is one operator that computes the weights block by block, forward and backward,
 # and stores none (here, without dropout of them). It saves q, k, v, its result in two layouts and
 # one number per row and head, and skips masked entries: less work, not more (docs/attention.md).
-# The player has three layers, selective, and opens where the first core is computed again.
-# Activations are at most 4.4 GiB instead of 8.2; the peak, with so few layers, comes later, and is
-# mostly gradients and the workspace in which dropout draws its numbers.
+# The player, of three layers, opens where a core is computed again, with 4.4 GiB of activations at
+# most instead of 8.2; the peak comes later, of gradients and the workspace of dropout's numbers.
 
 # %%
 axis = (figure := Figure(figsize=(7, 2.6), layout="constrained")).subplots()
-axis.bar_label(axis.barh(list(held), list(held.values())), fmt="%.0f", padding=3)
+axis.bar_label(axis.barh([*held][::-1], [*held.values()][::-1]), fmt="%.0f", padding=3)
 axis.set(xlabel="sbh per layer", title="Saved values of a layer of GPT-3's shape", xlim=(0, 130))
-axis.invert_yaxis()
 figure.savefig(OUT / "13_activations.png", dpi=150)
 print(OUT / "13_activations.png")
-title, stop = "3 layers, selective", "first recomputation"
-print(viz.player(traces["selective"], OUT / "13_player.html", title=title, stop=stop))
+shown = {"title": "3 layers, selective", "stop": "first recomputation"}
+print(viz.player(traces["selective"], OUT / "13_player.html", **shown))
 
 # %%
 norms, row = 16 * b * s / SBH, 4 * a * s * b / SBH
