@@ -754,6 +754,9 @@ def fake_tensors(
     What forward reads of integer arguments, such as a mask, and of counters among the buffers, it
     reads as they are. Nothing else refers to them, and all other state that a forward writes is
     rolled back.
+
+    What is compiled runs as it is written: under a dispatch mode Dynamo would give a frame up, and
+    never compile it again in this process.
     """
 
     def fake(value: torch.Tensor) -> Any:
@@ -763,7 +766,7 @@ def fake_tensors(
             made.grad = None
         return made
 
-    with mode:
+    with torch.compiler.set_stance("force_eager"), mode:
         # Of modules that are no submodules, too, such as a loss function or a teacher in a list.
         modules = [each for each in state.seen.values() if isinstance(each, torch.nn.Module)]
         faked = {id(x): fake(x) for module in modules for x in tensors_of_modules(module)}
