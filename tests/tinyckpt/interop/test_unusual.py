@@ -3,6 +3,7 @@
 import random
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -16,8 +17,10 @@ require("torch")
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from tinyckpt.interop import torch as tct
+from tinyckpt.interop.torch.advising import record_steps
 
 
 class Net(nn.Module):
@@ -426,3 +429,70 @@ def test_products_by_groups_are_predicted_and_run() -> None:
     value, gradients = tct.step(tc.plan(traced.graph, "store_all"), traced)(x)
     assert torch.equal(value, loss)
     assert torch.equal(gradients["weight"], expected)
+
+
+@pytest.mark.parametrize("kind", ["estimate", "advise", "selective", "offload", "lint"])
+@pytest.mark.parametrize("how", ["whole", "in place", "a part"])
+def test_compiled_models_stay_compiled(kind: str, how: str) -> None:
+    runs: list[int] = []
+
+    def backend(graph: Any, given: Any) -> Any:
+        def run(*args: Any) -> Any:
+            runs.append(1)
+            return graph(*args)
+
+        return run
+
+    torch.compiler.reset()
+    model, x = two(), rows()
+    if how == "whole":
+        model = torch.compile(model, backend=backend)
+    elif how == "in place":
+        model.compile(backend=backend)
+    else:
+        model.compile(backend=backend)
+        model = Net(model, made=lambda net, x: net.layers[0](x) * 2)
+
+    def graphs_run() -> int:
+        runs.clear()
+        model(x).backward()
+        return len(runs)
+
+    before = graphs_run()
+    options = {} if kind in ("estimate", "lint") else {"budget": "1 GiB"}
+    getattr(tct, kind)(model, x, **options)
+    assert graphs_run() == before > 0
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("wrapped", [0, 2, 4])
+def test_backward_outside_of_autocast_is_predicted(wrapped: int) -> None:
+    def made() -> nn.Sequential:
+        torch.manual_seed(0)
+        blocks = [
+            nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)) for _ in range(4)
+        ]
+        return nn.Sequential(*blocks, Net())
+
+    x = torch.randn(256, 64)
+
+    def step(model: nn.Module) -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(x)
+        loss.backward()
+
+    model = made()
+    names = tuple(map(str, range(wrapped)))
+    with torch.autocast("cpu", torch.bfloat16):
+        seen = next(record_steps(model, (x,), None, workspace=True))
+        predicted, _ = seen.wrapping.evaluate(names)
+    for name in names:
+        module = model.get_submodule(name)
+        module.forward = partial(checkpoint, module.forward, use_reentrant=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert abs(tct.estimate(model, x).peak - predicted) <= 8
+        assert torch.is_autocast_enabled("cpu")
+    step(model)
+    model.zero_grad()
+    measured, _ = tct.allocator_peak(lambda: step(model))
+    assert abs(predicted - measured) <= 8

@@ -349,13 +349,27 @@ def on_cpu(value: torch.Tensor, mode: Any) -> torch.Tensor:
 
 
 @contextmanager
-def autocast_disabled() -> Iterator[None]:
-    """Disable autocast within this context: backward passes and graphs are evaluated without."""
-    with ExitStack() as stack:
-        for device in ("cpu", "cuda"):
-            if torch.is_autocast_enabled(device):
-                stack.enter_context(torch.autocast(device, enabled=False))
+def autocast_left() -> Iterator[None]:
+    """Leave the caller's autocast within this context: backward passes and graphs run without it.
+
+    It is not only disabled: what a recomputation casts is cached until the outermost autocast ends,
+    which is then its own.
+    """
+    depth = torch.autocast_increment_nesting()
+    devices = [device for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)]
+    for _ in range(depth):
+        torch.autocast_decrement_nesting()
+    for device in devices:
+        torch.set_autocast_enabled(device, False)
+    torch.clear_autocast_cache()
+    try:
         yield
+    finally:
+        for _ in range(depth - 1):
+            torch.autocast_increment_nesting()
+        for device in devices:
+            torch.set_autocast_enabled(device, True)
+        torch.clear_autocast_cache()
 
 
 def values_of(graph: fx.GraphModule) -> dict[fx.Node, Any]:
@@ -369,7 +383,7 @@ def values_of(graph: fx.GraphModule) -> dict[fx.Node, Any]:
         raise GraphError("the joint graph computes no tensor")
     interpreter = fx.Interpreter(graph, garbage_collect_values=False)
     values = interpreter.env
-    with mode, torch.no_grad(), autocast_disabled(), shapes_known():
+    with mode, torch.no_grad(), autocast_left(), shapes_known():
         for node in nodes:
             if node.op == "placeholder":
                 values[node] = node.meta.get("val")  # None for a number, a constant of the graph

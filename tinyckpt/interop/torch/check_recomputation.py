@@ -40,6 +40,7 @@ from tinyckpt.interop.torch.capture import (
     FakeMode,
     FakeTensor,
     arguments_of,
+    autocast_left,
     is_mutable,
     meta_on_cpu,
     storage_of,
@@ -182,9 +183,10 @@ def verdicts(
         torch.clear_autocast_cache()
         with forwards_replaced(watched, call):
             model(*given)
-        while replays.evaluations:  # popping frees its arguments, and their autograd graph
-            each = replays.evaluations.pop()
-            found[each.name].append(replays.verdict_of(each))
+        with autocast_left():
+            while replays.evaluations:  # popping frees its arguments, and their autograd graph
+                each = replays.evaluations.pop()
+                found[each.name].append(replays.verdict_of(each))
     return {name: verdict_of_calls(each) for name, each in found.items()}
 
 

@@ -39,7 +39,7 @@ from tinyckpt.interop.torch.capture import (
     FakeMode,
     FakeTensor,
     address_of,
-    autocast_disabled,
+    autocast_left,
     base_of,
     current_node,
     current_node_number,
@@ -406,7 +406,7 @@ class StepWatch(DispatchMode):  # type: ignore[misc]
                     stacklevel=2,
                 )
             if self.saving:
-                with autocast_disabled():
+                with autocast_left():
                     loss_of(loss, type(model).__name__).backward()
             self.over = True  # later frees are after the step
             trained = [(name, p.grad) for name, p in model.named_parameters()]
