@@ -101,6 +101,8 @@ def test_unknown_optimizer_is_refused() -> None:
         optimizer_bytes("LBFGS", net())
     with pytest.raises(tc.GraphError, match="takes no step without data: DataDependent"):
         optimizer_bytes("Adafactor", net())
+    with pytest.raises(tc.GraphError, match=r"2 of the 2 parameters of SGD are not the model"):
+        optimizer_bytes(torch.optim.SGD(torch.nn.Linear(8, 8).parameters()), net())
 
 
 def test_step_without_data_counts_lists_of_tensors_as_on_a_gpu() -> None:

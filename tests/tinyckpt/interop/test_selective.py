@@ -1,5 +1,6 @@
 """Selective checkpointing: the predicted peak is the allocator's, gradients are plain."""
 
+from copy import deepcopy
 from functools import partial
 
 import pytest
@@ -63,6 +64,23 @@ def test_selective_takes_cheapest_candidate_within_budget() -> None:
     with pytest.raises(tc.BudgetError, match="the smallest peak of 4 choices of what to save") as e:
         tct.selective(model, *args, budget=min(peaks.values()) - 1)
     assert e.value.smallest == min(peaks.values())
+
+
+def test_advice_is_compiled() -> None:
+    model, args = tokens_for(GPT(3, 32, 2, 64, rate=0.0), 8, 64)
+    loss = model(*args)
+    loss.backward()
+    found = tct.selective(model, *args, budget="60 %", workspace=False)
+    assert found.modules
+    torch.compiler.reset()
+    compiled = torch.compile(found.apply(deepcopy(model)), backend="aot_eager")
+    compiled.zero_grad()
+    again = compiled(*args)
+    again.backward()
+    torch.testing.assert_close(again, loss)
+    for one, other in zip(compiled.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+    torch.compiler.reset()
 
 
 def test_selective_policy_is_accepted_by_pytorch() -> None:

@@ -282,9 +282,9 @@ def check_names(names: Sequence[str], known: dict[str, nn.Module], model: str) -
     for name in names:
         if not name or name not in known:
             others = [each for each in known if each]
+            listed = f"known are {', '.join(others[:NAMED])}, …" if others else "it has no parts"
             raise GraphError(
-                f"{model}: no module {name!r:.80}{did_you_mean(str(name), others)}; known are "
-                f"{', '.join(others[:NAMED])}, …"
+                f"{model}: no module {name!r:.80}{did_you_mean(str(name), others)}; {listed}"
             )
 
 

@@ -34,7 +34,8 @@ def optimizer_bytes(
         cuda: whether it steps as on a CUDA device, wherever the parameters are.
 
     Raises:
-        GraphError: if there is no such optimizer, or it cannot step without data.
+        GraphError: if there is no such optimizer, it is another model's, or it cannot step without
+            data.
 
     >>> optimizer_bytes("SGD", torch.nn.Linear(8, 8))
     (0, 0)
@@ -70,8 +71,14 @@ def optimizer_bytes(
 def made_of(optimizer: Optimizer, fakes: dict[Any, Any]) -> torch.optim.Optimizer:
     """Return an optimizer like another one, or by its name, of parameters without data."""
     if isinstance(optimizer, torch.optim.Optimizer):
+        given = [p for group in optimizer.param_groups for p in group["params"]]
+        if foreign := sum(p not in fakes for p in given):
+            raise GraphError(
+                f"{foreign} of the {len(given)} parameters of {type(optimizer).__name__} are not "
+                "the model's; expected an optimizer of this model, such as one made after a copy"
+            )
         groups = [
-            {**group, "params": [fakes[p] for p in group["params"] if p in fakes]}
+            {**group, "params": [fakes[p] for p in group["params"]]}
             for group in optimizer.param_groups
         ]
         return type(optimizer)(groups)

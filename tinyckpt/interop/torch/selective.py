@@ -252,4 +252,6 @@ def contexts(
 def wrap(module: nn.Module, saved: str, restored: Sequence[str] = ()) -> None:
     """Put a module's forward under ``checkpoint``, with the results of some operators saved."""
     made = partial(contexts, module, saved, tuple(restored))
+    if not restored and not buffer_snapshots.norms_in(module):  # which torch.compile takes
+        made = partial(create_selective_checkpoint_contexts, policy_of(saved))
     module.forward = partial(checkpoint, module.forward, use_reentrant=False, context_fn=made)

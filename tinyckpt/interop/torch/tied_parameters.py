@@ -122,8 +122,9 @@ def write_assigned(before: Tensors, model: torch.nn.Module) -> None:
         if value is tensor is first:
             continue
         if value is not first or name in parameters or value_text(value) != value_text(tensor):
+            kind = "the parameter" if name in parameters else "the buffer"
             raise GraphError(
-                f"{type(model).__name__}: forward assigns {value_text(value)} to {name}, which is "
+                f"{type(model).__name__}: forward assigns {value_text(value)} to {name}, {kind} "
                 f"{value_text(tensor)}; expected a tensor of the same dtype and shape, assigned "
                 "to a buffer under all of its names"
             )
