@@ -496,3 +496,25 @@ def test_backward_outside_of_autocast_is_predicted(wrapped: int) -> None:
     model.zero_grad()
     measured, _ = tct.allocator_peak(lambda: step(model))
     assert abs(predicted - measured) <= 8
+
+
+class Spectral(nn.Module):
+    """Products of complex matrices, whose kernels copy an operand that is conjugated lazily."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        weights = (torch.randn(8, 32, 32, dtype=torch.cfloat) / 32 for _ in range(3))
+        self.weights = nn.ParameterList(weights)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for weight in self.weights:
+            x = torch.bmm(x, weight)
+        return x.abs().sum()
+
+
+def test_copies_of_conjugated_operands_are_counted() -> None:
+    model, x = Spectral(), torch.randn(8, 4, 32, dtype=torch.cfloat)
+    model(x).backward()
+    model.zero_grad()
+    measured, _ = tct.allocator_peak(lambda: model(x).backward())
+    assert abs(tct.estimate(model, x).peak - measured) <= 8

@@ -238,6 +238,8 @@ def stand_in(mode: Any, value: Any) -> Any:
     with dispatch_disabled():
         flat = torch.empty(size, dtype=value.dtype, device="meta")
         meta = flat.as_strided(value.shape, value.stride(), value.storage_offset())
+        if value.is_conj():  # some kernels copy such an operand
+            meta = meta.conj()
         return with_count(FakeTensor(mode, meta, value.device), true_elements(value))
 
 

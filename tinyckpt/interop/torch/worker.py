@@ -221,6 +221,8 @@ def tensor_of_layout(value: Any) -> Any:
     else:
         made = torch.zeros(size, dtype=dtype, device=device)
     made = made.as_strided(shape, stride, offset if size else 0)
+    if value.get("conj"):
+        made = made.conj()
     if value.get("true"):  # a mask that selects so many elements
         made = made.clone()
         made[torch.unravel_index(torch.arange(value["true"], device=device), shape)] = True

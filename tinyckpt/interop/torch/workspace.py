@@ -400,6 +400,7 @@ def layout(value: Any) -> Any:
         "shape": tuple(value.shape),
         "stride": value.stride(),
         "offset": value.storage_offset(),
+        "conj": value.is_conj(),
         "true": true_elements(value),
     }
 
