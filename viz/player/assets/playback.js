@@ -139,9 +139,15 @@ export class Playback {
   }
 }
 
-/** Wait for the first frame, in which everything is told its size, and drawn. */
+/** Wait for the first frame in which everything is told its size, and drawn: who observes last is told last. */
 function firstFrame() {
-  return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  return new Promise((done) => {
+    const last = new ResizeObserver(() => {
+      last.disconnect();
+      setTimeout(done);
+    });
+    last.observe(document.documentElement);
+  });
 }
 
 /** Make a player of the page's data, or leave the still and the table. @param {(data: any) => any} make */
