@@ -16,12 +16,12 @@ from tests.house import (
     rooms_floors_arrows,
 )
 
-# Of tinyckpt, viz may import types; and, to be used, the words for why a value is saved and the
+# Of tinyckpt, viz may import types; and, to be used, which values are saved and why, and the
 # program beside the steps, which the player shows; costs, for the frontier's axis; how files are
 # written, and how they show themselves; and the kinds of a pipeline's actions, which have colours.
 VIZ_MAY_IMPORT = {
     "tinyckpt.base", "tinyckpt.core", "tinyckpt.planner.model.value_fates",
-    "tinyckpt.planner.model.cost_models",
+    "tinyckpt.planner.model.cost_models", "tinyckpt.planner.model.vectorised_lowering",
     "tinyckpt.codegen", "tinyckpt.pipeline",
 }  # fmt: skip
 # What plans besides, in viz: the page on which somebody chooses among plans; budgets are parsed.

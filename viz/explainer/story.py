@@ -21,6 +21,7 @@ from tinyckpt.core.lowering import evaluated_once
 from tinyckpt.core.replay import replay
 from tinyckpt.core.schedule import EVALUATIONS
 from tinyckpt.planner.model.cost_models import given
+from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order, saved_values_of_order
 
 from ..layout.drawn_nodes import printable
 from ..layout.partition import Part, anatomy_of, parts_by_scope, parts_of
@@ -247,10 +248,25 @@ def is_loss(graph: Graph, parts: Sequence[Part]) -> bool:
 
 
 def kept_of(trace: Trace, tiles: Sequence[Tile]) -> tuple[int, ...] | None:
-    """Return the tiles of which a checkpoint is saved; None where nothing is recomputed."""
+    """Return the tiles of which something is saved; None where nothing is recomputed.
+
+    Of a policy that says what it saves, that; else whatever its order saves. The last tile's values
+    are read where the backward pass begins: to keep them is no choice.
+    """
+    graph, schedule = trace.graph, trace.schedule
     if not trace.recomputations:
         return None
-    saved = {trace.graph.data[data].producer for data in trace.schedule.checkpoints}
+    if "tiles" in schedule.options:  # picked by hand, counted from 1
+        return tuple(number - 1 for number in schedule.options["tiles"])
+    order = [step.operator for step in trace.steps if isinstance(step, EVALUATIONS)]
+    values: Sequence[int] = schedule.checkpoints
+    if set(values) <= set(checkpoints_of_order(graph, order)):
+        values = [
+            data
+            for data in saved_values_of_order(graph, order)
+            if graph.data[data].producer not in range(tiles[-1].start, tiles[-1].stop)
+        ]
+    saved = {graph.data[data].producer for data in values}
     return tuple(
         place
         for place, tile in enumerate(tiles)

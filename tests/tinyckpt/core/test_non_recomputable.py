@@ -158,7 +158,7 @@ def test_certificate_and_explanation_count_pinned_values() -> None:
     )
     reasons = {value.name: value.reason for value in tc.explain(schedule).residuals}
     assert reasons["f1"] == "kept for b1, as a checkpoint; f1 may not be evaluated twice"
-    assert reasons["f6"] == "kept for l, as a checkpoint"
+    assert reasons["f6"] == "kept for l"
     with pytest.raises(tc.BudgetError, match="is 5 nodes, which is proven to be the smallest"):
         tc.plan(graph, budget="4 nodes")
     least = tc.plan(graph, "recompute_all")

@@ -24,11 +24,10 @@ PLANNED = """cases => {
             : node;
     return cases.map(([data, keeps, orders]) => {
         const graph = typed(data);
-        const all = [...keeps.map(k => [retainingOrder(graph, k), k]), ...orders.map(o => [o])];
-        return all.map(([order, keep]) => {
+        return [...keeps.map(k => retainingOrder(graph, k)), ...orders].map(order => {
             const steps = loweredSteps(graph, order);
             const { bands, host, evaluations, recomputations, ...own } = replayed(graph, steps);
-            const rings = keep ?? keptValues(graph, order);
+            const rings = keptValues(graph, order).checkpoints;
             const lists = [steps.verbs, steps.targets, own.nodes, own.bytes, ...bands];
             const fates = fatesOf(graph, steps, rings);
             return [...lists.map(c => Array.from(c)), rings, evaluations, recomputations, host,

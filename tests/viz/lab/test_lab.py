@@ -169,7 +169,7 @@ def test_click_toggles_a_saved_value(network: str, front: str, lab: OpenLab) -> 
         after = tc.replay(schedule)
         cost = 100 * (after.evaluations / before["cost"] - 1)
         assert ("unchanged" in change.split("cost ")[1]) == (abs(cost) < 1e-9)
-        assert page.evaluate(RINGS) == len(kept)
+        assert page.evaluate(RINGS) == len(schedule.checkpoints) <= len(kept)
     for _ in range(3):
         page.click("#lab-undo")
     page.click("#lab-reset")

@@ -52,6 +52,7 @@ from tinyckpt.planner.model.lower_bounds import (
     needed_operators,
     smallest_budget,
 )
+from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order
 
 BUILD_ORDER_SCOPE = "schedules whose first evaluations come in build order"
 # Shares of the remaining time: first evaluations in build order, and along a longest path. Doubled:
@@ -214,7 +215,8 @@ def plan_optimal(
         {"budget": budget_size, "time_limit": time_limit, "order": order},
         f"{len(best) - len(proof.needed)} recomputations; "
         f"{proof.rounds} models solved, {proof.cuts} cuts",
-        certificate=proven_certificate(proof, best),
+        checkpoints_of_order(graph, best),
+        proven_certificate(proof, best),
     )
 
 

@@ -140,19 +140,23 @@ def eliminate_dead_recomputations(
     return live
 
 
-def checkpoints_of_order(graph: Graph, order: Sequence[int] | Integers) -> list[int]:
-    """Find the checkpoints of an order: forward values saved until the backward sweep.
-
-    A checkpoint is evaluated once, during the forward sweep, and read (by a backward operator, or
-    for a recomputation) after the backward sweep has begun. An order without recomputations has
-    none: where everything is saved, nothing was chosen.
-    """
+def saved_values_of_order(graph: Graph, order: Sequence[int] | Integers) -> list[int]:
+    """Find the values that an order saves: evaluated once, and read in the backward sweep."""
     positions = drop_once_repeats(graph, np.asarray(order, np.int64))
     spans = FlatGraph(graph).spans(positions)
-    first, outputs = graph.forward_count, set(graph.outputs)
-    if len(positions) == len(np.unique(positions)):
-        return []
-    turn = int(np.argmax(positions >= first))
+    is_backward = positions >= graph.forward_count
+    turn = int(np.argmax(is_backward)) if is_backward.any() else len(positions)
     times = np.bincount(spans.data, minlength=len(graph.data))
-    kept = spans.data[(spans.begin < turn) & (spans.end >= turn) & (times[spans.data] == 1)]
-    return [data for data in kept.tolist() if data not in outputs]
+    saved = spans.data[(spans.begin < turn) & (spans.end >= turn) & (times[spans.data] == 1)]
+    return [data for data in saved.tolist() if data not in graph.outputs]
+
+
+def checkpoints_of_order(graph: Graph, order: Sequence[int] | Integers) -> list[int]:
+    """Find the checkpoints of an order: saved values that others are recomputed from.
+
+    What is saved for a backward operator alone is none; an order without recomputations has none.
+    """
+    positions = drop_once_repeats(graph, np.asarray(order, np.int64))
+    repeated = np.delete(positions, np.unique(positions, return_index=True)[1])
+    read = {data for i in np.unique(repeated).tolist() for data in graph.operators[i].inputs}
+    return [data for data in saved_values_of_order(graph, order) if data in read]

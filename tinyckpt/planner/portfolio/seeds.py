@@ -19,6 +19,7 @@ from tinyckpt.core.schedule import EVALUATIONS, Fetch, Offload, Schedule
 from tinyckpt.planner.heuristics.budget_grid import Candidate
 from tinyckpt.planner.manual.retain import Keep, resolve_keep
 from tinyckpt.planner.model.plan_request import CheckedSeed
+from tinyckpt.planner.model.vectorised_lowering import saved_values_of_order
 from tinyckpt.planner.portfolio.pareto import Point
 
 Seed = Keep | Schedule  # as given by the user
@@ -98,17 +99,19 @@ def seed_points(
 def seed_candidates(graph: Graph, seeds: Iterable[CheckedSeed]) -> Iterator[Candidate]:
     """Yield given schedules; then the schedules that save exactly a set of values.
 
-    A set is a seed of its own, or the checkpoints of a given schedule.
+    A set is a seed of its own, or what a given schedule saves: its checkpoints, and all of it.
     """
     sets: dict[frozenset[int], None] = {}
     for seed in seeds:
-        if isinstance(seed, Schedule):
-            order = [step.operator for step in seed.steps if isinstance(step, EVALUATIONS)]
-            yield Candidate(seed.policy, "as given", order)
-            seed = frozenset(seed.checkpoints)
-            if not seed:
-                continue
-        sets[seed] = None
+        if not isinstance(seed, Schedule):
+            sets[seed] = None
+            continue
+        order = [step.operator for step in seed.steps if isinstance(step, EVALUATIONS)]
+        yield Candidate(seed.policy, "as given", order)
+        if seed.checkpoints:
+            sets[frozenset(seed.checkpoints)] = None
+        if len(order) > len(graph.operators):
+            sets[frozenset(saved_values_of_order(graph, order))] = None
     if nothing_to_reverse(graph):
         return
     for saved in sets:

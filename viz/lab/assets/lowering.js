@@ -114,31 +114,37 @@ export function loweredSteps(graph, order) {
   return steps;
 }
 
-/** The checkpoints of an order: forward values that are computed once and saved.
- * Where nothing is recomputed, nothing was chosen, and none is.
- * @param {Graph} graph @param {ArrayLike<number>} order @returns {number[]}
+/** The forward values that an order computes once and saves; none where nothing is recomputed.
+ * @param {Graph} graph @param {ArrayLike<number>} order @returns {{kept: number[], checkpoints: number[]}}
+ * The checkpoints are those of them that others are recomputed from.
  */
 export function keptValues(graph, order) {
   const { operators, data, forward_count: forward } = graph;
   const positions = withoutRepeats(graph, order);
-  if (new Set(positions).size === positions.length) return [];
+  if (new Set(positions).size === positions.length) return { kept: [], checkpoints: [] };
   const turn = positions.findIndex((i) => i >= forward);
   const outputs = new Set(data.results);
   const times = new Int32Array(data.names.length);
   const early = new Uint8Array(data.names.length); // made before the turn
-  const late = new Uint8Array(data.names.length); // and touched from there on
+  const late = new Uint8Array(data.names.length); // and read from there on
+  const again = new Set(); // read by a recomputation
+  const seen = new Set();
   positions.forEach((operator, at) => {
-    for (const value of listAt(operators.inputs, operator)) if (at >= turn) late[value] = 1;
+    for (const value of listAt(operators.inputs, operator)) {
+      if (at >= turn) late[value] = 1;
+      if (seen.has(operator)) again.add(value);
+    }
+    seen.add(operator);
     for (const value of listAt(operators.outputs, operator)) {
       times[value]++;
       if (at < turn) early[value] = 1;
     }
   });
-  const found = [];
+  const kept = [];
   for (let value = 0; value < times.length; value++) {
-    if (times[value] === 1 && early[value] && late[value] && !outputs.has(value)) found.push(value);
+    if (times[value] === 1 && early[value] && late[value] && !outputs.has(value)) kept.push(value);
   }
-  return found;
+  return { kept, checkpoints: kept.filter((value) => again.has(value)) };
 }
 
 /** Operators that update a source, and readers of its old value; see planner/model/update_order. */

@@ -104,7 +104,7 @@ export class Offers {
     const order = choice.order ?? retainingOrder(graph, choice.keep);
     const steps = choice.steps ?? loweredSteps(graph, order);
     const replay = replayed(graph, steps);
-    const checkpoints = Array.from(choice.keep ?? choice.checkpoints ?? keptValues(graph, order));
+    const checkpoints = Array.from(choice.checkpoints ?? keptValues(graph, order).checkpoints);
     const peak = replay.bytes.reduce((a, b) => Math.max(a, b), 0);
     const planned = { steps, replay, checkpoints, peak, cost: costOfTimes(graph, replay.times) };
     this.planned.set(choice.key, planned);
@@ -142,7 +142,7 @@ export class Offers {
     this.graph.firstReader ??= firstReaders(this.graph);
     // Not only the checkpoints: a policy may save more than it calls checkpoints.
     plan.kept ??= plan.replay.recomputations
-      ? keptValues(this.graph, choice.order).filter((value) => this.canKeep(value))
+      ? keptValues(this.graph, choice.order).kept.filter((value) => this.canKeep(value))
       : this.candidates.filter((value) => this.graph.firstReader[value] >= 0);
     return plan.kept;
   }
