@@ -49,7 +49,7 @@ SCALES = (1, 2, 3)
 ARRANGEMENTS = ("stacked", "side by side")
 ASPECTS = 0.25, 4.0  # width by height
 STOPS = ("start", "peak", "first recomputation", "end")  # moments at which a picture may open
-COUNTERS = ("step", "evaluations", "live", "peak so far")
+COUNTERS = ("step", "evaluations", "in memory", "peak so far")
 HOST_COUNTER = "on the host"  # of traces that offload values
 
 

@@ -42,8 +42,8 @@ CONTROLS = """() => [...document.querySelectorAll(".top, footer, #lab-share, .to
 # Budgets at which what the plan costs covers what store-all takes, or words below the area.
 COVERING = """() => player.offers.points.filter(point => {
     player.drag(point, true);
-    const [a, ...others] = [".callout", ".stored", ".phases"].map(
-        part => document.querySelector(part).getBoundingClientRect());
+    const [a, ...others] = [".callout", ".stored:not(.covered)", ".phases"].map(
+        part => document.querySelector(part)?.getBoundingClientRect() ?? { top: 1 / 0 });
     return others.some(b =>
         a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom);
     }).map(({ peak }) => peak)"""

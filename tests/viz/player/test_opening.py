@@ -266,6 +266,14 @@ def test_search_knows_aliases_and_suggests(tmp_path: Path, open_page: Open) -> N
     page.fill("#search-input", "zzzzzzzzzzzz")
     assert page.inner_text("#search-none") == "Nothing has all these words."
     page.keyboard.press("Escape")
+    page = opened(open_page, tmp_path, ("store_all",), "transformer:2x8")
+    totals = []
+    for words in ("attention layer2", "attn block2", "ffn 2", "mlp 2"):
+        page.keyboard.press("/")
+        page.fill("#search-input", words)
+        totals.append(int(page.inner_text("#search-total")))
+    assert totals[0] == totals[1] > 9
+    assert totals[2] == totals[3] > 9
     # Inside an opened block names are without what they have in common.
     page.evaluate("player.panels[0].open(player.panels[0].ledger.view.opens[0] ?? 1)")
     title = page.evaluate("player.panels[0].view.title")

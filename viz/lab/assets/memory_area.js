@@ -168,8 +168,11 @@ export class MemoryArea {
     const stored = strip.scale.at(lab.asked.beside.peak / size) * high;
     const isNarrow = strip.wide < BOTH_WIDE * lab.scales.large;
     const isCut = strip.wide < WRAPPED_WIDE * lab.scales.large;
-    const room = isNarrow ? stored - (isCut ? CUT_ROOM : WRAPPED_ROOM) : high + strip.head - CALLOUT_ROOM;
-    line.classList.toggle("under", bottom > room);
+    const room = isCut ? CUT_ROOM : isNarrow ? WRAPPED_ROOM : CALLOUT_ROOM;
+    const isUnder = bottom > high + strip.head - room;
+    line.classList.toggle("under", isUnder);
+    // The plan is what the words are about; what everything takes is in the headline too.
+    this.stored.classList.toggle("covered", isNarrow && !isUnder && bottom > stored - room);
     this.stored.style.bottom = `${stored}px`;
     const { model } = strip;
     const loss = model.computes.find((step) => model.targets[step] >= model.graph.forward_count) ?? model.count;

@@ -64,7 +64,7 @@ export class Frame {
     for (const [key, name] of [
       ...host,
       ["peak", "peak so far"],
-      ["live", "live"],
+      ["live", "in memory"],
       ["evaluations", "evaluations"],
       ["step", "step"],
     ]) {

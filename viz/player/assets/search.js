@@ -17,7 +17,13 @@ import { firstAfter } from "./reasons.js";
  * @import { Player } from "./main.js"
  */
 
-const ALIASES = ["layer", "stage", "block"]; // what frameworks call the parts of a network
+// What frameworks call the parts of a network.
+const ALIASES = [
+  ["layer", "stage", "block"],
+  ["attention", "attn"],
+  ["mlp", "ffn", "feed_forward"],
+  ["layer_norm", "layernorm", "ln"],
+];
 const FOUND_ROW = 42; // pixels; the same in the style sheet
 const MARK_APART = 5; // pixels from mark to mark
 const [LEAST_MARKED, MOST_MARKS] = [9, 2000]; // pixels of a row; marks on a ledger
@@ -346,8 +352,9 @@ export class Search {
  * @param {string} word @param {string[]} texts @returns {string[]}
  */
 function spellings(word, texts) {
-  const [, kind, number] = /^(layer|stage|block)s?(\d*)$/.exec(word) ?? [];
-  return kind && !texts.some((text) => text.includes(word)) ? ALIASES.map((alias) => alias + number) : [word];
+  const [, kind, number] = /^(\D+?)s?(\d*)$/.exec(word) ?? [];
+  const same = ALIASES.find((names) => names.includes(kind));
+  return same && !texts.some((text) => text.includes(word)) ? same.map((alias) => alias + number) : [word];
 }
 
 /** The edit distance of two words. Source: Levenshtein (1966). @param {string} one @param {string} other */

@@ -108,17 +108,20 @@ export class Stops {
     const placeOf = ({ tick }) =>
       THUMB + ((tick - Number(min)) / Math.max(Number(max) - Number(min), 1)) * (room - 2 * THUMB);
     const widths = this.known.map(({ name }) => textWidth(name, NAME_SIZE_OF_MARK) + APART_MARKS);
-    const named = [...widths.keys()];
-    const edges = () =>
+    const edgesWith = (named) =>
       edgesOfNames(
         named.map((i) => placeOf(this.known[i])),
         named.map((i) => widths[i]),
         room,
       );
-    let lefts = edges();
+    // The fewest are left out, and of those that make room the shortest.
+    const byWidth = [...widths.keys()].sort((a, b) => widths[a] - widths[b]);
+    let named = [...widths.keys()];
+    let lefts = edgesWith(named);
     while (typeof lefts === "number") {
-      named.splice(lefts, 1);
-      lefts = edges();
+      const without = byWidth.filter((i) => named.includes(i)).map((out) => named.filter((i) => i !== out));
+      named = without.find((some) => typeof edgesWith(some) !== "number") ?? without.at(-1);
+      lefts = edgesWith(named);
     }
     const leftOf = new Map(named.map((i, place) => [i, lefts[place]]));
     const marks = /** @type {HTMLElement[]} */ (Array.from(this.marks.children));
