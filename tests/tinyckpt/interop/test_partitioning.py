@@ -38,6 +38,27 @@ class Perceptron(nn.Module):
         return self.layers(x).square().mean()
 
 
+class MovingTeacher(nn.Module):
+    """A student beside a moving average of its own parameters, updated in forward (BYOL)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        parts = (nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU())
+        self.student = nn.Sequential(
+            *(deepcopy(x) for _ in range(3) for x in (*parts, nn.Linear(4 * width, width)))
+        )
+        self.teacher = deepcopy(self.student).requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            for own, moving in zip(
+                self.student.parameters(), self.teacher.parameters(), strict=True
+            ):
+                moving.lerp_(own, 0.01)
+            wanted = self.teacher(x.flip(0))
+        return nn.functional.mse_loss(self.student(x), wanted)
+
+
 MODELS: dict[str, Callable[[], Any]] = {
     "dropout": lambda: tokens_for(GPT(2, 32, 2, 32, rate=0.1), 8, 32),
     "batch norm": lambda: images_for(ResNet((1, 1), bottleneck=False, classes=10), 16, 64),
@@ -111,6 +132,26 @@ def test_backend_peak_equals_plan() -> None:
     assert torch.equal(loss, found[1])
     assert same(gradients, found[2])
     assert same(buffers, found[3])
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("rows", "budget"), [(64, 0.98), (128, 0.9), (1024, 0.75), (1024, 0.6)])
+def test_backend_recomputes_nothing_from_overwritten_parameters(rows: int, budget: float) -> None:
+    """A copy of them would be as large as what is recomputed, and no part of the plan."""
+    torch.manual_seed(0)
+    model, x, plans = MovingTeacher(64), torch.randn(rows, 64), list[tc.Schedule]()
+    eager = deepcopy(model)
+    backend = tct.backend(budget, on_plan=plans.append, time_limit=2)
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    compiled(x).backward()
+    loss = eager(x)
+    loss.backward()
+    pairs = list(zip(model.parameters(), eager.parameters(), strict=True))
+    assert all(torch.equal(one, other) for one, other in pairs)
+    assert all(one.grad is other.grad or torch.equal(one.grad, other.grad) for one, other in pairs)
+    model.zero_grad()
+    peak, _ = tct.allocator_peak(lambda: compiled(x).backward())
+    assert peak <= tc.replay(plans[0]).peak_bytes
 
 
 @pytest.mark.nightly

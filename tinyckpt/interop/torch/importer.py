@@ -8,7 +8,7 @@ placeholders in their place. Random operators read an explicit generator state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -74,16 +74,24 @@ class Imported:
 
 
 def graph_of(
-    joint: JointGraph, name: str, cost: Cost, workspace: bool, fuses: bool = False
+    joint: JointGraph,
+    name: str,
+    cost: Cost,
+    workspace: bool,
+    fuses: bool = False,
+    splits: bool = False,
 ) -> Imported:
     """Build the training graph of a joint graph; ``cost`` and ``workspace`` as in ``trace``.
 
     If the compiler ``fuses``, operators whose values need no memory are merged into their
-    consumers.
+    consumers. If it ``splits`` the step, inputs that forward writes to are overwritten between the
+    two programs: what would need copies of its own size is not recomputed.
     """
     forward, backward = split_forward_backward(joint)
     fused = inlined_by_consumer(joint.values, forward, backward) if fuses else {}
     builder = FxGraphBuilder(joint, forward, fused)
+    if splits:
+        builder.overwritten = {storage_of(joint.values[node]) for node in joint.mutations}
     if fuses:
         forward, backward = ([n for n in half if n in fused] for half in (forward, backward))
     nodes = [*forward, *backward]
@@ -142,6 +150,7 @@ class FxGraphBuilder:
         self.storage: dict[int, int] = {}  # the storage of every data node
         self.owned: set[int] = set()  # storages already charged to a data node
         self.number: dict[fx.Node, int] = {}  # the operator id of a node
+        self.overwritten: set[Any] = set()  # storages
         for node in joint.module.graph.nodes:
             if is_getitem(node):
                 made = node.args[0]
@@ -152,6 +161,16 @@ class FxGraphBuilder:
         within = self.fused.get(node, ())
         read = [source for each in (*within, node) for source in each.all_input_nodes]
         return [source for source in dict.fromkeys(read) if source not in within]
+
+    def only_once(self, node: fx.Node, outputs: Iterable[int]) -> bool:
+        """Whether a node reads overwritten inputs that are as large as what it makes.
+
+        A recomputation would need a copy of them instead. The running averages of a batch norm are
+        far smaller than its result; a moving average of parameters is not.
+        """
+        read = {storage_of(self.joint.values[source]) for source in self.sources_of(node)}
+        copied = sum(found[1] for found in read & self.overwritten if found is not None)
+        return copied > 0 and copied >= sum(self.data[data].nbytes for data in outputs)
 
     def add_source(self, node: fx.Node) -> None:
         """Add a source: a parameter, buffer, argument or constant."""
@@ -237,7 +256,7 @@ class FxGraphBuilder:
                 flops,
                 workspace,
                 cost=cost,
-                once=is_seeds,
+                once=is_seeds or self.only_once(node, self.values[node]),
             )
         )
 

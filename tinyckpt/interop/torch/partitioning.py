@@ -90,7 +90,7 @@ def partitioner(
     ) -> Halves:
         specialize(joint_module)
         joint = joint_of_graph(joint_module, num_fwd_outputs, "compiled")
-        imported = graph_of(joint, "compiled", cost, workspace, fuses)
+        imported = graph_of(joint, "compiled", cost, workspace, fuses, splits=True)
         resident = static_lifetime_input_indices or ()
         schedule = plan(
             imported.graph, budget=budget, **with_min_cut_seeds(imported, budget, options, resident)
