@@ -188,6 +188,72 @@ def test_step_refuses_schedules_that_cannot_run() -> None:
         tct.step(moved, traced)
 
 
+class FirstTokenOnly(torch.nn.Module):
+    """Layers with dropout, after the last of which one token is used; some draws nobody reads."""
+
+    def __init__(self, width: int, unread: tuple[int, ...]) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(width, width) for _ in range(5))
+        self.unread = unread
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        dropout = torch.nn.functional.dropout
+        for place, layer in enumerate(self.layers):
+            made = dropout(layer(x).tanh(), 0.3)
+            aside = dropout(layer(x + 1).relu(), 0.1)
+            x = made if place in self.unread else made + aside
+        return dropout(x, 0.2).square().mean()
+
+
+@pytest.mark.parametrize("unread", [(0,), (2, 3), (4,), (0, 1, 2, 3, 4)])
+@pytest.mark.parametrize("policy", ["revolve", "rotor", "sqrt_n", "recompute_all", "optimal"])
+def test_policies_leave_out_no_draw_that_nobody_reads(policy: str, unread: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(32, 16)
+    traced = tct.trace(FirstTokenOnly(16, unread), x)
+    options = {"time_limit": 2} if policy == "optimal" else {}
+    results = []
+    for schedule in (tc.plan(traced.graph, policy, **options), tc.plan(traced.graph)):
+        torch.manual_seed(1)
+        step = tct.step(schedule, traced)
+        results.append([*(step(x) for _ in range(2)), torch.rand(1)])
+    (loss, gradients), (second, later), drawn = results[0]
+    (stored, expected), (stored_second, expected_later), stored_drawn = results[1]
+    assert torch.equal(torch.stack([loss, second]), torch.stack([stored, stored_second]))
+    assert equal(gradients, expected)
+    assert equal(later, expected_later)
+    assert torch.equal(drawn, stored_drawn)
+
+
+class DrawsInBackward(torch.autograd.Function):
+    """The identity; its backward draws numbers that nothing reads."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        torch.rand_like(gradient)
+        return gradient.clone()
+
+
+def test_schedule_without_a_draw_is_refused() -> None:
+    class Drawing(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return DrawsInBackward.apply(super().forward(x)).square().mean()
+
+    traced = tct.trace(Drawing(4, 4), torch.ones(2, 4))
+    graph = traced.graph
+    markers = [operator for operator in graph.operators if operator.kind == "drawn"]
+    assert [marker.phase for marker in markers] == ["backward"]
+    left = {markers[0].id, *(graph.data[value].producer for value in markers[0].inputs)}
+    kept = [operator.id for operator in graph.operators if operator.id not in left]
+    with pytest.raises(tc.ScheduleError, match=r"leaves out rand_like, which draws random"):
+        tct.step(tc.from_order(graph, kept), traced)
+    tct.step(tc.plan(graph), traced)
+
+
 def test_random_operators_first_draw_in_traced_order() -> None:
     class Two(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -225,7 +225,7 @@ def recomputed_operators(schedule: Schedule) -> set[int]:
 
 
 def check_random(schedule: Schedule, imported: Imported) -> None:
-    """Raise a ScheduleError unless random operators first draw in the order of the traced step."""
+    """Raise a ScheduleError unless all random operators first draw as in the traced step."""
     graph = imported.graph
     last = -1
     seen: set[int] = set()
@@ -244,3 +244,9 @@ def check_random(schedule: Schedule, imported: Imported) -> None:
             )
         seen.add(index)
         last = index
+    for index, node in enumerate(imported.calls):
+        if node is not None and index not in seen and is_random(node):
+            raise ScheduleError(
+                f"the schedule leaves out {graph.operators[index].name}, which draws random "
+                "numbers: later draws would be others; expected every draw of the traced step"
+            )

@@ -33,6 +33,7 @@ from tinyckpt.interop.torch.workspace import UNMEASURED, MeasuredOperator, measu
 Cost = Literal["flops", "roofline", "measured"]
 BEGIN = "backward_begins"  # the operator between forward and backward pass
 STATE = "generator_state"  # the operator before one that draws random numbers
+DRAWN = "drawn"  # the operator after one whose random numbers nothing reads
 # Inductor draws all seeds of a step at once, and its random operators are functions of a seed.
 SEEDS = "prims.inductor_seeds.default"
 ROLES: dict[str, Role] = {"parameter": "parameter", "buffer": "constant", "argument": "input"}
@@ -88,6 +89,7 @@ def graph_of(
     two programs: what would need copies of its own size is not recomputed.
     """
     forward, backward = split_forward_backward(joint)
+    unread = unread_draws([*forward, *backward])
     fused = inlined_by_consumer(joint.values, forward, backward) if fuses else {}
     builder = FxGraphBuilder(joint, forward, fused)
     if splits:
@@ -114,6 +116,8 @@ def graph_of(
         measured = seen[node] if workspace else UNMEASURED
         phase: Phase = "forward" if position < len(forward) else "backward"
         builder.add_call(node, flops, evaluation, measured, phase)
+        if node in unread:
+            builder.add_drawn(node, phase)
     if not backward:
         builder.add_begin()
     graph, calls = builder.graph(name), tuple(builder.calls)
@@ -121,6 +125,19 @@ def graph_of(
 
 
 # The graph ---------------------------------------------------------------------------------------
+
+
+def unread_draws(nodes: Sequence[fx.Node]) -> set[fx.Node]:
+    """Find the random operators among some whose results none of them reads, nor the caller."""
+    kept = set(nodes)
+
+    def is_read(node: fx.Node) -> bool:
+        return any(
+            user in kept or user.op == "output" or (is_getitem(user) and is_read(user))
+            for user in node.users
+        )
+
+    return {node for node in nodes if is_random(node) and not is_read(node)}
 
 
 class FxGraphBuilder:
@@ -151,6 +168,7 @@ class FxGraphBuilder:
         self.owned: set[int] = set()  # storages already charged to a data node
         self.number: dict[fx.Node, int] = {}  # the operator id of a node
         self.overwritten: set[Any] = set()  # storages
+        self.drawn: list[int] = []  # that next's draw comes after, though it reads no result of it
         for node in joint.module.graph.nodes:
             if is_getitem(node):
                 made = node.args[0]
@@ -182,6 +200,8 @@ class FxGraphBuilder:
         """Add the operator between the passes: from the forward results to their cotangents."""
         results = [d for n in self.joint.forward if isinstance(n, fx.Node) for d in self.values[n]]
         inputs = dict.fromkeys(data for data in results if not self.data[data].is_source)
+        inputs |= dict.fromkeys(self.drawn)
+        self.drawn = []
         number = len(self.operators)
         outputs = []
         for node in self.joint.tangents:
@@ -203,16 +223,30 @@ class FxGraphBuilder:
 
         It is made once, before the first draw; every later draw reads it.
         """
-        number, name = len(self.operators), f"{node.name}.state"
-        value = fake_state(self.joint.values, node)
-        state = self.add_value(name, value, MADE_IN[phase], number, ())
+        name, value = f"{node.name}.state", fake_state(self.joint.values, node)
+        after, self.drawn = tuple(self.drawn), []
+        return self.add_marker(name, STATE, after, value, node, phase)
+
+    def add_drawn(self, node: fx.Node, phase: Phase) -> None:
+        """Add an empty value that the next draw reads: whoever plans leaves no draw out.
+
+        The last layer of an encoder of which one token is used draws for all; without that draw,
+        later ones would be of other numbers.
+        """
+        made = self.values[node]
+        self.drawn = [self.add_marker(f"{node.name}.drawn", DRAWN, made, None, node, phase)]
+
+    def add_marker(
+        self, name: str, kind: str, inputs: tuple[int, ...], value: Any, node: fx.Node, phase: Phase
+    ) -> int:
+        """Add an operator without a call, evaluated once at no cost; return its result."""
+        number, scope = len(self.operators), scope_of(node)
+        made = self.add_value(name, value, MADE_IN[phase], number, ())
         self.calls.append(None)
         self.operators.append(
-            Operator(
-                number, name, STATE, (), (state,), phase, None, scope_of(node), cost=0.0, once=True
-            )
+            Operator(number, name, kind, inputs, (made,), phase, None, scope, cost=0.0, once=True)
         )
-        return state
+        return made
 
     def add_call(
         self, node: fx.Node, flops: int, cost: float, measured: MeasuredOperator, phase: Phase
