@@ -31,6 +31,7 @@ ABOUT = {
     "DynamicOutputShapeException": (
         "a shape that depends on the values of a tensor, as of x[mask] or torch.where(mask)"
     ),
+    "_pack_padded_sequence": "namely on lengths: pass sequences padded to one, not packed",
     ".numpy() is not supported": "the values of a tensor, as for NumPy or SciPy",
 }
 READ_ONLY = "read-only"  # the end of NumPy's error about an array that is not writeable
