@@ -52,6 +52,10 @@ CASES: dict[str, tuple[Any, str]] = {
     "a branch on numbers": (
         branching, r"Model: PyTorch cannot capture .*\(.*test_refusals.py, line \d+\); expecte",
     ),
+    "a branch on a random number": (
+        lambda h: h.sum() if torch.rand([]) < 0.5 else h.mean(),
+        r"Model: forward decides by a random number \(.*, as LayerDrop does.*; advise takes such",
+    ),
     "shapes that depend on numbers": (
         lambda h: h[h > 0].sum(), r"Model: PyTorch cannot capture .*test_refusals.py, line",
     ),

@@ -18,7 +18,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from tinyckpt.interop.torch.pytrees import map_tensors, tensor_leaves, tree_leaves
-from tinyckpt.interop.torch.validate_model import is_meta
+from tinyckpt.interop.torch.validate_model import BY_RANDOM, is_meta
 from tinyckpt.interop.torch.versions import private_attribute
 
 FakeTensor = private_attribute("torch._subclasses:FakeTensor")
@@ -177,6 +177,8 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
             if func is torch.Tensor.item and self.is_recording and is_real_number(args[0]):
                 self.unread = Unread(error)
                 return self.unread
+            if is_random and func in READS:
+                raise RuntimeError(BY_RANDOM) from error
             raise
         leaves, writes = tree_leaves(result), writes_to_argument(func, kwargs)
         if not (writes or any(isinstance(x, torch.Tensor) for x in leaves)):
@@ -188,12 +190,12 @@ class KnownValues(TorchFunctionMode):  # type: ignore[misc]
         if func is torch.rand and self.is_recording and result.numel() == 1:
             with modes_disabled():
                 made = [torch.full(result.shape, NEXT_TO_ONE, dtype=torch.float32).to(result.dtype)]
+        if is_random:
+            self.random.update((x, True) for x in tensor_leaves(result) if x.numel() == 1)
         if made is not None:
             for tensor, value in zip(leaves, made, strict=True):
                 if isinstance(value, torch.Tensor) and not is_meta(value):
                     self.known[tensor] = value
-                    if is_random:
-                        self.random[tensor] = True
         elif name == ASSERTED:  # no step goes on where it is false
             with modes_disabled():
                 self.known[result] = torch.ones((), dtype=torch.bool)

@@ -23,6 +23,7 @@ OURS = (
 )
 # PyTorch's error when an operator mixes a real tensor with FakeTensors.
 UNKNOWN_TENSOR = "convert all Tensors to FakeTensors"
+BY_RANDOM = "decides by a random number"  # the end of KnownValues' error
 # The end of PyTorch's error about a derivative within forward, where hooks watch what is saved.
 DIFFERENTIATES = "support saved tensor hooks"
 # What PyTorch's errors about FakeTensors, which have no values, are about, by a part of their text.
@@ -81,6 +82,11 @@ def explained(error: Exception, model: torch.nn.Module) -> str:
             f"its forward writes to a NumPy array that is read-only{where}, as large ones are "
             "during a capture, since writes to them cannot be rolled back; write to small arrays, "
             "or between steps"
+        )
+    if text.endswith(BY_RANDOM):
+        return (
+            f"forward {BY_RANDOM}{where}, as LayerDrop does, and a plan would always decide alike; "
+            "set its rate to 0; advise takes such models as they are"
         )
     if DIFFERENTIATES in text:
         return (
