@@ -162,8 +162,8 @@ class Schedule:
         policy: name of the policy that made it.
         options: the options that the policy was given.
         checkpoints: data ids of the forward values that the policy chose to save (sqrt_n: those at
-            cuts); empty if it chose none, as when every value is saved anyway. A value is
-            recomputed nevertheless if another output of its operator is.
+            cuts; of a search, those that others are recomputed from); empty if it chose none. A
+            value is recomputed nevertheless if another output of its operator is.
         note: a one-sentence description by the policy.
         certificate: proven optimality or gap, if requested: a ``tc.Certificate``.
     """

@@ -1,6 +1,7 @@
 """Driver of the lab's planner in a page: evaluates its scripts without the user interface."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate, chain
 from typing import Any
 
@@ -9,6 +10,7 @@ from tinyckpt.base.display import spoken
 from tinyckpt.core.schedule import EVALUATIONS
 from tinyckpt.planner.model.cost_models import cost_of, given
 from tinyckpt.planner.model.value_fates import residual_fates
+from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order
 from viz.memory_curve import memory_bands
 from viz.player.data import VERBS
 from viz.player.page import HOST, SEVERAL, script
@@ -96,7 +98,11 @@ def planned_by_page(page: Any, cases: Sequence[Case]) -> list[list[Any]]:
 
 
 def expected(schedule: tc.Schedule) -> list[Any]:
-    """Return Python's account of a schedule."""
+    """Return Python's account of a schedule: for saved values, rings only for checkpoints."""
+    if schedule.policy == "retain":
+        order = [step.operator for step in schedule.steps if isinstance(step, EVALUATIONS)]
+        found = checkpoints_of_order(schedule.graph, order)
+        schedule = replace(schedule, checkpoints=tuple(found))
     trace = tc.replay(schedule)
     verbs = {kind: number for number, kind in enumerate(VERBS)} | {tc.Update: 0}
     residuals = residual_fates(schedule, given(schedule.graph))

@@ -15,7 +15,6 @@ from tests.viz.player.player_driver import until
 from tinyckpt.cli import main
 from tinyckpt.course.grading import best_answers
 from tinyckpt.course.puzzles import POINTS, PUZZLES
-from tinyckpt.planner.manual.retain import resolve_keep
 
 GIVEN_AWAY = ("#lab-form", "#lab-known", "#lab-advice", ".stairs", ".dot", ".policy", ".impossible")
 NETWORKS = {
@@ -140,7 +139,7 @@ def test_page_and_python_give_the_same_verdict(network: str, challenge: OpenLab)
     page = challenge(network)
     for keep in choices:
         schedule = tc.plan(graph, "retain", keep=keep)
-        kept = [data for data in resolve_keep(graph, keep, "") if not graph.data[data].is_source]
+        kept = [data for data in schedule.checkpoints if graph.data[data].producer is not None]
         page.evaluate("values => player.take(player.offers.keeping(values))", kept)
         told = page.inner_text("#lab-asked")
         said = viz.challenge(schedule, budget, time_limit=2)
@@ -175,9 +174,9 @@ def test_page_and_python_give_the_same_points(
     assert page.inner_text("#lab-asked").startswith(f"Puzzle {number}, {puzzle.title}. ")
     given = set()
     for keep in ANSWERS[number]:
-        graph = puzzle.graph()
-        nodes = [graph.data[value] for value in resolve_keep(graph, keep, "")]
-        kept = [node for node in nodes if not node.is_source]
+        schedule = tc.plan(puzzle.graph(), "retain", keep=keep)
+        data = schedule.graph.data
+        kept = [data[value] for value in schedule.checkpoints if not data[value].is_source]
         page.evaluate(
             "values => player.take(player.offers.keeping(values))", [node.id for node in kept]
         )

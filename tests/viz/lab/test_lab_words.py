@@ -16,6 +16,7 @@ from tests.viz.lab.lab_driver import (
     SHOWN,
     STATE,
     at_work,
+    expected,
     steps_of,
     workbench,
 )
@@ -76,7 +77,7 @@ def test_copied_command_and_program_reproduce_the_schedule(
         exec(page.input_value("#lab-text"), found)
         assert steps_of(found["schedule"]) == page.evaluate(SHOWN), choose
         rings = page.evaluate("() => player.offers.plan(player.choice).checkpoints")
-        assert list(found["schedule"].checkpoints) == rings
+        assert expected(found["schedule"])[9] == rings
         page.click("#lab-command")
         command = shlex.split(page.input_value("#lab-text"))
         assert command[:3] == ["tinyckpt", "play", network]
@@ -163,10 +164,13 @@ def test_first_time_user_finds_and_lowers_the_peak_by_keyboard(
     before = page.evaluate("() => player.offers.plan(player.choice).peak")
     head = page.inner_text(".callout b")
     tab_to(page, ".budget-line", 8)
-    page.keyboard.press("ArrowDown")
-    after = page.evaluate("() => player.offers.plan(player.choice).peak")
-    assert after < before
-    said = page.inner_text(".callout b")
+    for _ in range(4):  # plans may be so near to each other that their words are the same
+        page.keyboard.press("ArrowDown")
+        after = page.evaluate("() => player.offers.plan(player.choice).peak")
+        assert after < before
+        before, said = after, page.inner_text(".callout b")
+        if said != head:
+            break
     assert said != head
     assert page.get_attribute(".budget-line", "aria-valuetext").startswith(f"{said}, ")
     # What is in memory follows the budget at once, its largest bar first.

@@ -18,7 +18,6 @@ from tinyckpt.core.graph import DataNode, Graph
 from tinyckpt.core.lowering import from_order
 from tinyckpt.core.policies import Policy
 from tinyckpt.core.schedule import Schedule
-from tinyckpt.planner.model.vectorised_lowering import checkpoints_of_order
 
 # How users name the values to save: names, labels, glob patterns, ids, data nodes, predicates.
 Keep = str | DataNode | int | Iterable[str | DataNode | int] | Callable[[DataNode], bool]
@@ -102,8 +101,7 @@ def plan_retain(graph: Graph, costs: Costs, *, keep: Keep = ()) -> Schedule:
     order = retaining_order(graph, kept, reuse=True)
     nodes = [graph.data[data] for data in kept]
     note = f"kept {len(kept)} values: {some_names(nodes)}" if kept else "kept nothing"
-    options = {"keep": [node.name for node in nodes]}
-    return from_order(graph, order, "retain", options, note, checkpoints_of_order(graph, order))
+    return from_order(graph, order, "retain", {"keep": [n.name for n in nodes]}, note, kept)
 
 
 RETAIN = Policy(
