@@ -1,6 +1,7 @@
 """Lowering: the plain loop gives the steps of the vectorised analysis, and the same errors."""
 
 import itertools
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from tests.random_dags import graphs_of_views, graphs_with_updates, training_gra
 from tinyckpt.base import deadline
 from tinyckpt.core import lowering
 from tinyckpt.core.cuts import crossing_values
+from tinyckpt.core.schedule import EVALUATIONS
 from tinyckpt.ops import non_recomputable, update_steps
-from tinyckpt.planner.model.vectorised_lowering import lower
+from tinyckpt.planner.model.vectorised_lowering import lower, saved_values_of_order
 
 
 @st.composite
@@ -45,6 +47,29 @@ def outcome(lower_by: Any, graph: tc.Graph, order: list[int]) -> Any:
 def test_plain_lowering_equals_vectorised_lowering(case: Any) -> None:
     graph, order = case
     assert outcome(tc.from_order, graph, order) == outcome(lower, graph, order)
+
+
+@settings(max_examples=examples(100))
+@given(graphs_and_orders())
+def test_checkpoints_are_saved_values_that_others_are_recomputed_from(case: Any) -> None:
+    graph, order = case
+    try:
+        schedule = lower(graph, order)
+    except tc.ScheduleError:
+        return
+    evaluated = [step.operator for step in schedule.steps if isinstance(step, EVALUATIONS)]
+    backward = [at for at, index in enumerate(evaluated) if index >= graph.forward_count]
+    turn = backward[0] if backward else len(evaluated)
+    made, late, origins = [], set[int](), set[int]()
+    for at, index in enumerate(evaluated):
+        operator = graph.operators[index]
+        made += [(data, at) for data in operator.outputs]
+        late |= set(operator.inputs) if at >= turn else set()
+        origins |= set(operator.inputs) if index in evaluated[:at] else set()
+    once = {data for data, times in Counter(data for data, _ in made).items() if times == 1}
+    saved = {data for data, at in made if at < turn and data in once & late} - set(graph.outputs)
+    assert set(saved_values_of_order(graph, order)) == saved
+    assert set(schedule.checkpoints) == saved & origins
 
 
 @pytest.mark.long

@@ -148,7 +148,8 @@ def saved_values_of_order(graph: Graph, order: Sequence[int] | Integers) -> list
     turn = int(np.argmax(is_backward)) if is_backward.any() else len(positions)
     times = np.bincount(spans.data, minlength=len(graph.data))
     saved = spans.data[(spans.begin < turn) & (spans.end >= turn) & (times[spans.data] == 1)]
-    return [data for data in saved.tolist() if data not in graph.outputs]
+    outputs = set(graph.outputs)
+    return [data for data in saved.tolist() if data not in outputs]
 
 
 def checkpoints_of_order(graph: Graph, order: Sequence[int] | Integers) -> list[int]:
