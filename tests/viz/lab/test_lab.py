@@ -220,10 +220,15 @@ def test_active_row_stays_in_view_during_a_drag(lab: OpenLab) -> None:
     in_sight = """() => { const {activeRow, window} = player.panels[0].ledger;
         const [first, end] = window.range;
         return activeRow < 0 || (first <= activeRow && activeRow < end); }"""
-    rows, points = set(), page.evaluate("() => player.offers.points.length")
-    for step in range(0, 360, 40):
-        page.evaluate("step => player.show(step)", step)
-        page.evaluate("i => player.drag(player.offers.points[i])", step // 40 % points)
+    rows = set()
+    # Parts of the step and of the frontier: how many of either there are is a matter of time.
+    for tenth in range(10):
+        page.evaluate("tenth => player.show(Math.floor((player.last * tenth) / 10))", tenth)
+        page.evaluate(
+            """tenth => { const { points } = player.offers;
+            player.drag(points[Math.floor((points.length * tenth) / 10)]); }""",
+            tenth,
+        )
         page.evaluate("() => player.present()")
         assert page.evaluate(in_sight)
         rows.add(page.evaluate("() => player.panels[0].ledger.activeRow"))
