@@ -222,12 +222,12 @@ def test_active_row_stays_in_view_during_a_drag(lab: OpenLab) -> None:
         return activeRow < 0 || (first <= activeRow && activeRow < end); }"""
     rows = set()
     # Parts of the step and of the frontier: how many of either there are is a matter of time.
-    for tenth in range(10):
-        page.evaluate("tenth => player.show(Math.floor((player.last * tenth) / 10))", tenth)
+    for part in range(24):
+        page.evaluate("part => player.show(Math.floor((player.last * part) / 24))", part)
         page.evaluate(
-            """tenth => { const { points } = player.offers;
-            player.drag(points[Math.floor((points.length * tenth) / 10)]); }""",
-            tenth,
+            """part => { const { points } = player.offers;
+            player.drag(points[Math.floor((points.length * part) / 24)]); }""",
+            part,
         )
         page.evaluate("() => player.present()")
         assert page.evaluate(in_sight)
