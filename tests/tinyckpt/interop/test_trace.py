@@ -15,6 +15,7 @@ from torch import nn
 
 from tests.torch_models import EXAMPLES, GPT, example, tokens_for
 from tinyckpt.interop import torch as tct
+from tinyckpt.interop.torch.scopes import SCOPE
 
 
 class Mean(nn.Module):
@@ -57,6 +58,17 @@ backward:
 def test_traced_graph_prints_every_operator() -> None:
     model = nn.Sequential(nn.Linear(4, 1, bias=False), Mean())
     assert str(tct.trace(model, torch.ones(2, 4)).graph) == STEP
+
+
+def test_scopes_of_an_interrupted_capture_are_forgotten() -> None:
+    def scopes() -> list[str]:
+        graph = tct.trace(*flat(tokens_for(GPT(1, 8, 2, 4), 2, 4))).graph
+        return [operator.scope for operator in graph.operators]
+
+    expected = scopes()
+    assert "" in expected
+    with torch.fx.traceback.annotate({SCOPE: "left.behind"}):  # as an interrupt may leave it
+        assert scopes() == expected
 
 
 def test_traced_graph_has_scopes_vjps_and_names_of_model() -> None:

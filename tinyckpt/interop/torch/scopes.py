@@ -35,6 +35,8 @@ def scoped(model: torch.nn.Module) -> Iterator[None]:
             entered.pop().__exit__(None, None, None)
 
     with ExitStack() as stack:
+        # The model's own operators are in no scope; nor in that of a capture that was interrupted.
+        stack.enter_context(fx.traceback.annotate({SCOPE: ""}))
         stack.callback(lambda: [context.__exit__(None, None, None) for context in entered[::-1]])
         stack.enter_context(register_module_forward_pre_hook(enter))
         stack.enter_context(register_module_forward_hook(leave, always_call=True))
