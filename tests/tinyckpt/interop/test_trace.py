@@ -67,7 +67,7 @@ def test_scopes_of_an_interrupted_capture_are_forgotten() -> None:
 
     expected = scopes()
     assert "" in expected
-    with torch.fx.traceback.annotate({SCOPE: "left.behind"}):  # as an interrupt may leave it
+    with torch.fx.traceback.annotate({SCOPE: "left.over"}):  # as an interrupt may leave it
         assert scopes() == expected
 
 

@@ -167,8 +167,8 @@ class FxGraphBuilder:
         self.storage: dict[int, int] = {}  # the storage of every data node
         self.owned: set[int] = set()  # storages already charged to a data node
         self.number: dict[fx.Node, int] = {}  # the operator id of a node
-        self.overwritten: set[Any] = set()  # storages
-        self.drawn: list[int] = []  # that next's draw comes after, though it reads no result of it
+        self.overwritten: set[Any] = set()  # storages of inputs that forward writes to
+        self.drawn: list[int] = []  # markers of unread draws, for the next draw to read
         for node in joint.module.graph.nodes:
             if is_getitem(node):
                 made = node.args[0]
